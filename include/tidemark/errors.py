@@ -34,6 +34,7 @@ from typing import Any, Self
 THEN_RETRY = "; then: tidemark retry {pipeline}"
 THEN_RETRY_MANIFEST = "; then: tidemark retry {pipeline} --manifest {manifest}"
 
+_RETRY = re.compile(THEN_RETRY.replace("{pipeline}", r"\S+(?: --manifest \S+)?$"))
 _ADDRESSES = ("bootstrap_servers", "server")  # words of the context
 
 
@@ -70,6 +71,11 @@ class TidemarkError(Exception):
         self.context = known | self.context
         for name, value in self.context.items():
             self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
+
+    def is_repeated_by(self, command: str) -> None:
+        """End the next step with this command when it ends with a retry: a plan that fails leaves no manifest to retry,
+        and a replay leaves one that is done."""
+        self.next_step = _RETRY.sub(f"; then: tidemark {command}", self.next_step)
 
     def __str__(self) -> str:
         where = {"error": self.code, **self.context} if self.code else self.context

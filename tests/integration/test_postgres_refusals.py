@@ -1,6 +1,7 @@
 """A target that is down, locked, of another shape or without a right: one message with the way out, nothing half."""
 
 import json
+import re
 from collections.abc import Callable
 from unittest import mock
 
@@ -291,6 +292,44 @@ def test_a_missing_right_is_named_with_the_grant(world: TableWorld) -> None:
         assert "user guest_of_tests may not read and write the table" in failed.stderr
         world.execute(failed.stderr.split("run in its database: ")[1].splitlines()[0], owner)
         world.ok("retry", "demo")
+        world.assert_complete()
+    finally:
+        world.targets["warehouse"] = owner
+        world.execute("DROP OWNED BY guest_of_tests")
+        world.execute("DROP ROLE guest_of_tests")
+
+
+def test_what_a_replay_is_refused_for_is_corrected_and_the_replay_is_repeated(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.execute("ALTER TABLE public.latest ALTER COLUMN name TYPE varchar(2) USING left(name, 2)")
+    refused = world.here("replay", "demo", "--manifest", "1")
+    assert refused.exit_code == 1
+    [(statement, step)] = re.findall(r"run in its database: (.*); then: tidemark (.*)", refused.stderr)
+    assert step == "replay demo --manifest 1", "the manifest is done: a retry would do nothing"
+    world.execute(statement)
+    world.ok(*step.split())
+    world.assert_complete()
+
+
+def test_what_a_plan_is_refused_for_is_corrected_and_the_run_that_is_named_goes_on(
+    make_table_world: MakeTableWorld,
+) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    owner = as_guest(world)
+    try:
+        world.produce(20)
+        refused = world.here("run", "demo")
+        assert "permission denied for schema tidemark_target" in refused.stderr
+        assert refused.stderr.rstrip().endswith("; then: tidemark run demo"), "no manifest waits for a retry"
+        [problem] = world.status("demo")[0]["problems"]
+        assert problem["next_step"].endswith("; then: tidemark run demo")
+        world.targets["warehouse"] = owner
+        world.ok("run", "demo")
+        assert world.status("demo")[0]["state"] == "ok"
         world.assert_complete()
     finally:
         world.targets["warehouse"] = owner

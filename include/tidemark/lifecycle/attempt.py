@@ -87,7 +87,13 @@ def process(
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
-    return _ended_well(context, _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run())
+    stays_done = manifest.state is ManifestState.DONE and not context.sinks_to_finish(manifest)
+    try:
+        return _ended_well(context, _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run())
+    except TidemarkError as error:
+        if stays_done:
+            error.is_repeated_by(f"replay {context.pipeline_name} --manifest {manifest_id}")
+        raise
 
 
 def _ended_well(context: Context, outcome: Outcome) -> Outcome:

@@ -71,6 +71,8 @@ def watched(
     try:
         yield watch
     except BaseException as error:
+        if task is Task.PLAN and not watch.ended and isinstance(error, TidemarkError):
+            error.is_repeated_by(f"run {pipeline_name}")
         says_something = like_the_next or not isinstance(error, TidemarkError)
         told_otherwise = watch.ended or _is_interrupt(error) or _is_told_otherwise(error)
         if says_something and not told_otherwise:
@@ -126,6 +128,8 @@ def reason_of(error: BaseException) -> str:
     """Return what an error says, as the database keeps it; of one that is not ours with its kind."""
     if isinstance(error, TidemarkError):
         return storable(str(error))
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by Ctrl-C"
     return storable(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
