@@ -34,6 +34,20 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
     world.assert_complete()
 
 
+def test_an_attempt_that_is_taken_over_wakes_and_changes_nothing(world: World) -> None:
+    world.produce(30)
+    at_work = world.start("run", "demo", failpoint="stage.done:stop")
+    wait_stopped(at_work)
+    refused = world.here("retry", "demo", "--manifest", "1")
+    assert "or take over from it: tidemark replay demo --manifest 1 --take-over" in refused.stderr
+    world.ok("replay", "demo", "--manifest", "1", "--take-over")
+    before = world.files()
+    ended = wake(at_work)
+    assert ended.returncode == 0, ended.stderr
+    assert world.files() == before
+    world.assert_complete()
+
+
 def test_what_somebody_has_begun_since_retry_listed_it_is_left_to_them(world: World) -> None:
     world.produce(60)
     world.ok("plan", "demo")

@@ -136,7 +136,7 @@ TAKEN_BY = {
     ),
     "replay {} --manifest {} --take-over": (
         "integration/test_at_work.py",
-        "test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so",
+        "test_an_attempt_that_is_taken_over_wakes_and_changes_nothing",
     ),
     "retire pipeline {} --undo --why TEXT": (
         "integration/test_retired_pipelines.py",
