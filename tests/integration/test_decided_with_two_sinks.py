@@ -192,3 +192,11 @@ def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world
             tidemark.objects("demo", sink="row")
     [manifest, *_] = world.manifests()
     assert {view["sink"] for view in manifest["objects"]} == {*names}
+
+
+def test_the_sink_to_read_is_known_after_the_plan_that_its_refusal_names(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    refused = world.here("objects", "demo", "--sink", "files")
+    assert (refused.exit_code, "next:  first: tidemark plan demo\n" in refused.stderr) == (2, True), refused.stderr
+    world.ok("plan", "demo")
+    assert world.ok("objects", "demo", "--sink", "files") == ""

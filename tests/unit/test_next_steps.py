@@ -100,7 +100,10 @@ TAKEN_BY = {
         "integration/test_peek.py",
         "test_an_empty_topic_and_wrong_places_are_told_apart",
     ),
-    "plan {}": ("integration/test_planning.py", "test_a_recreated_topic_is_refused_and_the_refusal_stands"),
+    "plan {}": (
+        "integration/test_decided_with_two_sinks.py",
+        "test_the_sink_to_read_is_known_after_the_plan_that_its_refusal_names",
+    ),
     "plan {} --dry-run": ("integration/test_planning.py", "test_a_dry_run_shows_the_ranges_and_stores_nothing"),
     "rename pipeline {} NEW --why TEXT": (
         "integration/test_renamed_pipelines.py",
