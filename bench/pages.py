@@ -39,8 +39,9 @@ FIRST_HOUR = datetime(2024, 1, 1, tzinfo=UTC)
 # Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete.
 RUNS = """
 SET session_replication_role = replica;
-INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes)
-SELECT pipeline, 'hour ' || slice, 'scheduled', hour, hour, hour, true, ARRAY[id], '{}', '{}'
+INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes, lag,
+                 published_before)
+SELECT pipeline, 'hour ' || slice, 'scheduled', hour, hour, hour, true, ARRAY[id], '{}', '{}', 1000, hour
 FROM (SELECT id, pipeline, slice,
              date_trunc('hour', now()) - (count(*) OVER () - 1 - slice) * interval '1 hour' AS hour FROM manifest) m;
 UPDATE manifest m SET run_id = r.id FROM run r WHERE r.run_key = 'hour ' || m.slice;

@@ -511,6 +511,77 @@ def test_an_hour_has_its_manifests_with_their_words_and_its_files(
     assert set(shown) <= {each["path"] for each in published}
 
 
+def test_a_run_keeps_how_many_offsets_were_not_published_when_it_was_planned(world: ModelWorld) -> None:
+    def lags() -> list[int]:
+        return [row["lag"] for row in world.database.runs.recent("demo")]
+
+    assert lags() == [30], "all that the source had"
+    world.finish(world.process(2))
+    world.produce(5)
+    world.finish(world.plan())
+    assert lags() == [30, 15], "what is new, and manifest 3, which has failed"
+    world.produce(3)
+    world.finish(world.plan(until=60))
+    assert lags() == [30, 15, 18], "also what is beyond a run; where it ends below the chain, nothing counts twice"
+    [first, *_, last] = world.database.runs.lags("demo", datetime.now(UTC) - timedelta(days=1), 0.000_001)
+    assert (first["lag"], first["published_before"], last["lag"]) == (30, None, 18)
+
+
+def test_the_newest_runs_are_a_strip_with_their_words_and_a_table_of_what_each_did(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    world.finish(world.plan())
+    text = client.get("/").text
+    assert 'href="/pipelines/demo#runs" aria-label="the last 2 runs: 1 failed, 1 nothing new">' in text
+    assert re.findall(r'<span class="run ([\w-]+)"[^>]+title="[^"]+: ([\w ]+)">(.)</span>', text) == [
+        ("failed", "failed", "✕"),
+        ("nothing-new", "nothing new", "·"),
+    ]
+    assert 'aria-label="lag when the last 2 runs were planned, in offsets: 30 first, at most 30, 20 last"' in text
+    page = client.get("/pipelines/demo").text
+    strip = page.partition('<p class="strip">')[2].partition("</p>")[0]
+    assert re.findall(r'href="([^"]+)" aria-label="[^"]+: ([\w ]+)"', strip) == [
+        (f"{MANIFESTS}/2", "failed"),
+        ("#runs-in-numbers", "nothing new"),
+    ]
+    assert "Oldest first: ✕ failed, · nothing new." in page
+    [_, row] = table_rows(page, "runs-in-numbers")
+    assert re.fullmatch(r"\S+ \S+Z failed 2 of 3 10 \d [\d.,]+ (Ki)?B", row), "read, files and their size; not done"
+    now, *planned = table_rows(page, "lags")
+    assert now.endswith("Z unknown unknown"), "Kafka is silent, and nothing is published up to a time"
+    assert any(row.endswith("Z 30 unknown") for row in planned)
+    assert 'data-value=""' not in page
+
+
+def table_rows(page: str, name: str) -> list[str]:
+    """The words of each row."""
+    body = page.partition(f'<details id="{name}">')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    return [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in body.split("</tr>")[:-1]]
+
+
+@pytest.mark.parametrize(("runs", "shown"), [(0, 1), (19, 20), (10_000, 20)])
+def test_pictures_are_as_large_after_years(
+    ask: Callable[..., TestClient], world: ModelWorld, runs: int, shown: int
+) -> None:
+    with psycopg.connect(world.dsn, options="-c search_path=tidemark -c tidemark.actor=test") as session:
+        session.execute(
+            "INSERT INTO run (pipeline, run_key, kind, reached, manifests, covered_by, notes, planned_at, lag, "
+            "published_before) SELECT 'demo', 'old ' || n, 'manual', true, '{}', '{}', '{}', "
+            "now() - n * interval '1 minute', n, now() - 2 * n * interval '1 minute' FROM generate_series(1, %s) n",
+            [runs],
+        )
+    client = ask()
+    assert client.get("/").text.count('<span class="run ') == shown
+    for window, parts in (("24h", 144), ("7d", 168)):
+        page = client.get(f"/pipelines/demo?window={window}").text
+        assert page.partition('<p class="strip">')[2].partition("</p>")[0].count("<a ") == shown
+        assert len(table_rows(page, "runs-in-numbers")) == shown
+        drawn = table_rows(page, "lags")
+        assert min(runs // 100, 100) < len(drawn) <= parts + 2, "one is cut by the window's begin, and one is now"
+    assert client.get("/pipelines/demo?window=year").status_code == 422
+
+
 def test_a_done_manifest_whose_record_is_missing_is_damaged_and_never_ok(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
@@ -671,6 +742,8 @@ def test_a_page_loads_nothing_from_elsewhere_and_is_framed_by_airflow_alone(ask:
         assert re.findall(r'(?:src|href|action)="(?!/|#|data:,)', answer.text) == []
         assert " style=" not in answer.text
     assert client.get("/static/page.css").headers["content-type"].startswith("text/css")
+    for name in re.findall(r'(?:src|href)="/static/([^"]+)"', client.get("/pipelines/demo").text):
+        assert client.get(f"/static/{name}").status_code == 200, name
     assert client.get("/static/app.py").status_code == 404
 
 

@@ -146,6 +146,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
         "pipeline": PIPELINE,
         "pipeline-by-day": f"{PIPELINE}?by=day",
         "pipeline-by-week-before": f"{PIPELINE}?by=week&to={day}",
+        "pipeline-week": f"{PIPELINE}?window=7d",
         "failed-manifests": f"{PIPELINE}?state=failed&since={day}&topic={world.topic}&partition=0",
         "no-manifests": f"{PIPELINE}?until={day}",
         "manifest": f"{PIPELINE}/manifests/1",
@@ -177,6 +178,8 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     for width in WIDTHS:
         for scheme in ("light", "dark"):
             with seen(page, width, scheme) as window:
+                window.on("console", lambda message: "Content Security" in message.text and wrong.append(message.text))
+                window.on("pageerror", lambda error: wrong.append(str(error)))
                 for name, address in places.items():
                     window.goto(address)
                     window.get_by_role("main").wait_for()
@@ -187,6 +190,58 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
                         wrong.append(f"{name} {width} {scheme}: is wider than the window")
                     picture(window, f"checked-{name}-{width}-{scheme}", full_page=True)
     assert not wrong, "\n".join(wrong)
+
+
+def test_pictures_say_their_numbers_follow_the_colours_of_the_browser_and_are_tables_without_a_script(
+    airflow_world: AirflowWorld, page: Any
+) -> None:
+    demo, world = airflow_world, airflow_world.world
+    demo.deploy()
+    for records in (90, 30):
+        world.produce(records)
+        world.ok("run", DAG)
+    captions = re.compile("^(records|duration|files|mean file size|lag|age): at most .+, last .+")
+    with seen(page, "phone", "light") as window:
+        window.goto("/tidemark/")
+        strip = window.get_by_role("link", name="the last 2 runs: 2 ok")
+        window.get_by_role("img", name=re.compile("^lag when the last 2 runs were planned.* 90 first")).wait_for()
+        strip.focus()
+        window.keyboard.press("Enter")
+        window.get_by_role("heading", name="The last runs").wait_for()
+        pictures = window.get_by_role("img", name=captions)
+        pictures.nth(5).wait_for()
+        names = [picture.get_attribute("aria-label") for picture in pictures.all()]
+        assert [name.partition(":")[0] for name in names] == [
+            "records", "duration", "files", "mean file size", "lag", "age",
+        ]  # fmt: skip
+        assert names[0] == "records: at most 90, last 30"
+        assert pictures.locator("canvas").count() == len(names)
+
+        def is_drawn_in(*colour: int) -> bool:
+            """Return whether bars of the first picture have this red, green and blue."""
+            points = pictures.first.locator("canvas").evaluate(
+                "it => Array.from(new Set(new Uint32Array("
+                "it.getContext('2d').getImageData(0, 0, it.width, it.height).data.buffer)))"
+            )
+            return int.from_bytes([*colour, 255], "little") in points
+
+        wait_until(lambda: is_drawn_in(0x4A, 0x7F, 0xC9), "the picture in light colours", timeout=30)
+        window.emulate_media(color_scheme="dark")
+        wait_until(lambda: is_drawn_in(0x6B, 0x9F, 0xE8), "the picture in dark colours", timeout=30)
+    context = page.context.browser.new_context(
+        base_url=page.url.partition("/tidemark")[0],
+        java_script_enabled=False,
+        storage_state=page.context.storage_state(),
+    )
+    try:
+        window = context.new_page()
+        window.goto(PIPELINE)
+        for name, numbers in (("The runs in numbers", "90"), ("Lag and age in numbers", "90")):
+            window.get_by_text(name).click()
+            window.locator("details", has_text=name).get_by_role("cell", name=numbers, exact=True).wait_for()
+        assert window.locator("canvas").count() == 0
+    finally:
+        context.close()
 
 
 def test_the_keyboard_is_enough_to_replay_a_manifest(airflow_world: AirflowWorld, page: Any) -> None:

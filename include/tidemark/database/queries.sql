@@ -471,9 +471,12 @@ ORDER BY c.pipeline, c.generation;
 SELECT DISTINCT topic FROM chain WHERE %(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s ORDER BY topic;
 
 -- name: insert_run
-INSERT INTO run (pipeline, run_key, kind, cut_at, reached, planned_up_to, manifests, covered_by, notes)
-VALUES (%(pipeline_name)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, %(planned_up_to)s, '{}', %(covered_by)s,
-        %(notes)s)
+INSERT INTO run (pipeline, run_key, kind, cut_at, reached, planned_up_to, manifests, covered_by, notes, lag,
+                 published_before)
+SELECT %(pipeline_name)s, %(run_key)s, %(kind)s, %(cut_at)s, %(reached)s, %(planned_up_to)s, '{}', %(covered_by)s,
+       %(notes)s, %(unplanned)s::bigint + coalesce(sum(g.end_offset - g.start_offset), 0), %(published_before)s
+FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id
+WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done' AND %(unplanned)s::bigint IS NOT NULL
 RETURNING id;
 
 -- name: insert_manifests
@@ -822,6 +825,48 @@ ORDER BY period, state NULLS FIRST;
 SELECT count(*) AS number, min(m.id) AS first_manifest FROM manifest m JOIN run r ON r.id = m.run_id
 WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
   AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(until)s;
+
+-- name: recent_runs
+-- The newest runs, oldest first, each with its manifests: their ids, their states in the same order, and when the last
+-- one was done. Only an attempt that has not ended is asked whether it is alive.
+SELECT r.id, r.planned_at, r.lag, m.ids, m.states, m.first_undone, m.done_at
+FROM (SELECT id, planned_at, lag FROM run WHERE pipeline = %(pipeline_name)s
+      ORDER BY planned_at DESC, id DESC LIMIT 20) r
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(id ORDER BY id), '{}') AS ids, coalesce(array_agg(state ORDER BY id), '{}') AS states,
+           min(id) FILTER (WHERE state <> 'done') AS first_undone, max(done_at) AS done_at
+    FROM (SELECT m.id, m.done_at,
+                 CASE WHEN EXISTS (SELECT FROM attempt a WHERE a.manifest_id = m.id AND a.state = 'running')
+                           AND is_alive(m.id, m.attempt) THEN 'running'
+                      WHEN m.state = 'running' THEN 'abandoned' ELSE m.state::text END AS state
+          FROM manifest m WHERE m.run_id = r.id) each) m
+ORDER BY r.planned_at, r.id;
+
+-- name: records_of_runs
+-- How many records of each run were read for what is published.
+SELECT m.run_id, sum(p.read)::bigint AS read
+FROM manifest m
+CROSS JOIN LATERAL (SELECT max((counts ->> 'read')::bigint) AS read FROM publication WHERE manifest_id = m.id) p
+WHERE m.run_id = ANY (%(runs)s) AND p.read IS NOT NULL
+GROUP BY m.run_id;
+
+-- name: files_of_runs
+-- The data files that readers see of each run, in all sinks, and their bytes.
+SELECT m.run_id, count(*) AS files, coalesce(sum((o.object ->> 'bytes')::bigint), 0)::bigint AS bytes
+FROM manifest m
+JOIN standing_publication p ON p.manifest_id = m.id
+JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.attempt
+CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
+WHERE m.run_id = ANY (%(runs)s) AND o.object ->> 'sink' = p.sink AND o.object ->> 'kind' = 'data'
+  AND o.object ->> 'path' <> ''
+GROUP BY m.run_id;
+
+-- name: lags_since
+-- What plans have found since a time, oldest first; of each part of the window the largest.
+SELECT max(planned_at) AS at, max(lag) AS lag, max(planned_at) - max(planned_at - published_before) AS published_before
+FROM run
+WHERE pipeline = %(pipeline_name)s AND planned_at > %(since)s AND lag IS NOT NULL
+GROUP BY floor(extract(epoch FROM planned_at - %(since)s) / %(seconds)s) ORDER BY at;
 
 -- name: recent_run
 -- The time up to which the oldest of the newest runs read.

@@ -1,6 +1,6 @@
 """Records runs: their keys, their cuts, and where each ended."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tidemark.database.chains import place_from
@@ -17,9 +17,20 @@ class Runs(Part):
         return self._sql.row("find_run", pipeline_name=pipeline_name, run_key=run_key)
 
     def insert(
-        self, pipeline_name: str, run_key: str, kind: RunKind, *, planned_up_to: datetime | None = None, **more: object
+        self,
+        pipeline_name: str,
+        run_key: str,
+        kind: RunKind,
+        *,
+        planned_up_to: datetime | None = None,
+        unplanned: int | None = None,
+        **more: object,
     ) -> int:
-        values = {"run_key": run_key, "kind": kind.value, "planned_up_to": planned_up_to}
+        """Return the new run's id. ``unplanned``: offsets that the source has and no earlier run; None: not asked."""
+        values = {
+            "run_key": run_key, "kind": kind.value, "planned_up_to": planned_up_to, "unplanned": unplanned,
+            "published_before": None if unplanned is None else self.published_up_to(pipeline_name),
+        }  # fmt: skip
         return int(self._sql.rows("insert_run", pipeline_name=pipeline_name, **values, **more)[0]["id"])
 
     def insert_ends(self, run_id: int, ends: Mapping[int, int]) -> None:
@@ -84,6 +95,24 @@ class Runs(Part):
         """The latest time before which everything is published, as far as runs say it."""
         row = self._sql.row("published_up_to", pipeline_name=pipeline_name)
         return None if row is None else row["planned_up_to"]
+
+    def recent(self, pipeline_name: str) -> list[Row]:
+        """The 20 runs that were planned last, oldest first, with the states of their manifests."""
+        return self._sql.rows("recent_runs", pipeline_name=pipeline_name)
+
+    def records(self, run_ids: Sequence[int]) -> dict[int, int]:
+        """Return how many records were read for what is published, by run; a run may have nothing."""
+        return {row["run_id"]: row["read"] for row in self._sql.rows("records_of_runs", runs=list(run_ids))}
+
+    def files(self, run_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """The published data files of runs in all sinks: their number and their bytes, by run; a run may have none."""
+        rows = self._sql.rows("files_of_runs", runs=list(run_ids))
+        return {row["run_id"]: (row["files"], row["bytes"]) for row in rows}
+
+    def lags(self, pipeline_name: str, since: datetime, seconds: float) -> list[Row]:
+        """Lags as plans have found them since a time: at, lag and published_before. Of each part of so many seconds the
+        largest, at its newest time."""
+        return self._sql.rows("lags_since", pipeline_name=pipeline_name, since=since, seconds=seconds)
 
     def periods(self, pipeline_name: str, start: datetime, end: datetime, seconds: int) -> list[Row]:
         """Runs and manifests by period of so many seconds, numbered from 0 at ``start``: period, state, number,

@@ -219,7 +219,7 @@ def _plan_from(context: Context, tick: Tick, asked: _Asked, *, dry_run: bool) ->
                 return _planned_run(tick, planned, dry_run=True)
             stands_for = tick.cut_at if _ends_by_time(context, tick) else asked.at
             known_up_to = stands_for if planned.reached and planned.seen else None
-            run = _store(context, tick, planned, chains, begin=asked.begin, planned_up_to=known_up_to)
+            run = _store(context, tick, planned, chains, asked, planned_up_to=known_up_to)
             database.pipelines.remember_cluster(pipeline.name, asked.clusters[1])
             failpoint("plan.before_commit")
     except planner.Refused as refused:
@@ -400,8 +400,8 @@ def _store(
     tick: Tick,
     planned: Plan,
     chains: Sequence[Chain],
+    asked: _Asked,
     *,
-    begin: Begins | None,
     planned_up_to: datetime | None,
 ) -> PlannedRun:
     """Insert the run with its ends, the new chains with their anchors, lost ranges, manifests and their ranges."""
@@ -414,12 +414,13 @@ def _store(
     every = context.chains() if planned.anchors else chains
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.ranges.insert(RangeKind.LOST, lost)
-    covered_by = covering.covering_manifests(context, planned, every, begin, by_time=tick.cut_at is not None)
+    covered_by = covering.covering_manifests(context, planned, every, asked.begin, by_time=tick.cut_at is not None)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_logs(context, planned, chains)
     run_id = database.runs.insert(
         pipeline_name, tick.run_key, tick.kind, cut_at=tick.cut_at, reached=planned.reached,
         planned_up_to=planned_up_to, covered_by=covered_by, notes=list(planned.notes),
+        unplanned=_unplanned(planned, chains, asked.states),
     )  # fmt: skip
     database.tasks.forget_failed(pipeline_name, Task.PLAN)
     database.runs.insert_ends(run_id, {ids[at]: end for at, end in planned.ends})
@@ -429,3 +430,15 @@ def _store(
         rows += [(ids[range_.at], range_.start, range_.end, manifest_id) for range_ in ranges]
     database.ranges.insert(RangeKind.DATA, rows)
     return _planned_run(tick, planned, manifest_ids, covered_by)
+
+
+def _unplanned(planned: Plan, chains: Sequence[Chain], states: Sequence[PartitionState]) -> int:
+    """Return how many offsets of the source no earlier run has: those of this run, and what is beyond it.
+
+    A run may end below its chain, a backfill does; what is beyond the chain counts then.
+    """
+    reached = {chain.at: chain.end for chain in chains}
+    for at, end in planned.ends:
+        reached[at] = max(reached.get(at, end), end)
+    beyond = sum(max(0, state.last_stable - reached.get(state.at, state.last_stable)) for state in states)
+    return beyond + sum(range_.span for ranges in planned.slices for range_ in ranges)

@@ -8,6 +8,17 @@ from typing import Any
 
 from tidemark.airflow.doctor import stored
 from tidemark.airflow.page.causes import StatedCause, cause_of_problem
+from tidemark.airflow.page.runs import (
+    DrawnRun,
+    LagLine,
+    LagPoint,
+    LagWindow,
+    RunFigures,
+    countable,
+    drawn_runs,
+    figures_of,
+    lag_line,
+)
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
@@ -83,6 +94,35 @@ def causes_of(database: ManifestDatabase, problems: Sequence[Problem], names: Co
         cause_of_problem(problem.what, problem.next_step, manifests.get(problem.manifest_id or 0), names)
         for problem in problems
     ]
+
+
+def runs_of_each(
+    database: ManifestDatabase, views: Sequence[PipelineView]
+) -> dict[str, tuple[list[DrawnRun], LagLine | None]]:
+    """The newest runs of each pipeline, and the line of lags that they have found."""
+    drawn = {}
+    with database.reading_ahead([view.pipeline_name for view in views]):
+        for view in views:
+            rows = database.runs.recent(view.pipeline_name)
+            drawn[view.pipeline_name] = drawn_runs(rows, ManifestWords.of_pipeline(database, view)), lag_line(rows)
+    return drawn
+
+
+def runs_of(
+    database: ManifestDatabase, name: str, words: ManifestWords
+) -> tuple[list[DrawnRun], dict[int, RunFigures]]:
+    """The newest runs, and what each did, by its id."""
+    rows = database.runs.recent(name)
+    records = database.runs.records([row["id"] for row in rows])
+    return drawn_runs(rows, words), figures_of(rows, records, database.runs.files(countable(rows)))
+
+
+def lags_over_time(database: ManifestDatabase, view: PipelineView, window: LagWindow) -> list[LagPoint]:
+    """The lags that plans have found in a window up to now, and that of now."""
+    now = database.now()
+    rows = database.runs.lags(view.pipeline_name, now - window.length, window.step.total_seconds())
+    points = [LagPoint.of(row["at"], row["lag"], row["published_before"]) for row in rows]
+    return [*points, LagPoint.of(now, view.lag, view.published_up_to)]
 
 
 def lag_of(database: ManifestDatabase, name: str) -> Answer:

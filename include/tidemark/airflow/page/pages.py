@@ -47,6 +47,7 @@ from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.lanes import bars, letter_bars
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
+from tidemark.airflow.page.runs import LagWindow
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import drawn
 from tidemark.errors import DataLost, NotFound, TidemarkError
@@ -71,14 +72,21 @@ LETTERS = 20  # dead letters on their page
 WORST_FIRST = tuple(State)
 LAST_HOUR = datetime.max.replace(tzinfo=UTC) - HOUR
 RETRIED = {State.FAILED, State.DAMAGED}
-ASSETS = {"page.css": "text/css", "page.js": "text/javascript"}
+ASSETS = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "pictures.js": "text/javascript",
+    "uPlot.iife.min.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+}
 
 
 @router.get("/static/{name}", dependencies=[LOGGED_IN])
 def static(name: str) -> Response:
     if name not in ASSETS:
         raise HTTPException(404, "there is no such file")
-    return Response((files(__package__) / name).read_text("utf-8"), media_type=ASSETS[name])
+    folder = files(__package__) / "uplot" if name.startswith("uPlot") else files(__package__)
+    return Response((folder / name).read_text("utf-8"), media_type=ASSETS[name])
 
 
 @router.get("/", dependencies=[LOGGED_IN])
@@ -106,10 +114,12 @@ def pipelines(
     first_plans = {each.pipeline: each for each in unplanned}
     new = [view for view in shown if view.state is State.NEW and not first_plans[view.pipeline_name].path]
     numbers = {view.pipeline_name: _numbers(view) for view in shown}
+    runs = content.runs_of_each(database, [view for view in shown if view.pipeline_name not in first_plans])
     values = {
         "new": new,
         "rows": [view for view in shown if view not in new],
         "numbers": numbers,
+        "runs": runs,
         "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
         "causes": dict(zip(worst, content.causes_of(database, [*worst.values()], listed), strict=True)),
         "shared": shared,
@@ -184,6 +194,7 @@ def pipeline(
     by: Step | None = None,
     to: Moment | None = None,
     started: str | None = None,
+    window: LagWindow = LagWindow.DAY,
 ) -> Response:
     """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
     [(view, lag)] = content.pipelines_of(database, [name], failed)
@@ -203,15 +214,22 @@ def pipeline(
     known_sinks = database.sinks.known(name)
     now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
+    words = ManifestWords.of_pipeline(database, view)
+    runs, figures = content.runs_of(database, name, words)
     values = {
         "view": view,
+        "runs": runs,
+        "figures": figures,
+        "window": window,
+        "windows": list(LagWindow),
+        "lags": content.lags_over_time(database, view, window),
         "dag_id": dag_id,
         "dag": dag_states([dag_id]).get(dag_id),
         "lanes": lanes,
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
         "causes": content.causes_of(database, view.problems[:MOST_CAUSES], [name]),
         "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
-        "words": ManifestWords.of_pipeline(database, view),
+        "words": words,
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": sorted({lane.topic for lane, *_ in lanes}),

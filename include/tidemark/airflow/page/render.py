@@ -1,4 +1,4 @@
-"""Templates to pages: no state of ours in the browser, no script but the one that leaves Airflow's frame."""
+"""Templates to pages: no state of ours in the browser, no script but ours and uPlot."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
 from tidemark.airflow.page.causes import cause_of_text, steps_of, without_position
+from tidemark.airflow.page.runs import strip_words
 from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of, counted
 
@@ -40,6 +41,12 @@ def span(value: timedelta) -> str:
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
+def size(count: int) -> str:
+    """Bytes in the largest unit that keeps a whole one."""
+    unit = next((power for power in (3, 2, 1) if count >= 1024**power), 0)
+    return f"{count / 1024**unit:,.1f} {('B', 'KiB', 'MiB', 'GiB')[unit]}" if unit else f"{count} B"
+
+
 def shown(value: bytes | None) -> str:
     """Bytes of a record, cut; those that are no text as Python writes them."""
     if value is None:
@@ -66,6 +73,8 @@ TEMPLATES.filters |= {
     "number": "{:,}".format,
     "counted": counted,
     "count_of": count_of,
+    "size": size,
+    "strip_words": strip_words,
     "steps": steps_of,
     "not_as_rows": lambda hour: hour.without_rows.described(),
     "cause": cause_of_text,

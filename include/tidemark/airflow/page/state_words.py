@@ -63,17 +63,18 @@ class ManifestWords:
 
     def of(self, manifest: Manifest) -> ManifestWord:
         """Never ok while something is wrong or nobody could look."""
-        if manifest.id in self.problems:
-            return ManifestWord(self.problems[manifest.id])
-        if manifest.id in self.retries:
-            return ManifestWord(State.RETRYING, self.retries[manifest.id])
         if manifest.alive:
-            return ManifestWord(State.WORKING)
-        match manifest.state:
-            case ManifestState.DONE if manifest.id in self.damaged:
-                return ManifestWord(State.DAMAGED)
-            case ManifestState.DONE:
-                return ManifestWord(State.UNKNOWN if self.unnamed else State.OK)
-            case ManifestState.RUNNING:
-                return ManifestWord(State.FAILED)
-        return ManifestWord(WORDS[manifest.state])
+            return self.of_state(manifest.id, "running")
+        return self.of_state(manifest.id, "abandoned" if manifest.state is ManifestState.RUNNING else manifest.state)
+
+    def of_state(self, manifest_id: int, state: str) -> ManifestWord:
+        """The same, of a manifest in one of the states of ``WORDS``."""
+        if manifest_id in self.problems:
+            return ManifestWord(self.problems[manifest_id])
+        if manifest_id in self.retries:
+            return ManifestWord(State.RETRYING, self.retries[manifest_id])
+        if state == "done" and manifest_id in self.damaged:
+            return ManifestWord(State.DAMAGED)
+        if state == "done" and self.unnamed:
+            return ManifestWord(State.UNKNOWN)
+        return ManifestWord(WORDS[state])

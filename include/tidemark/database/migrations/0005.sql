@@ -170,3 +170,9 @@ CREATE TABLE accepted_expectation (
     question    text NOT NULL,
     PRIMARY KEY (manifest_id, question)
 );
+
+-- What a plan has found: offsets of the source that were not published, and the time before which all was. NULL: the run
+-- was planned by an older version, or none of the source; or no run said it.
+ALTER TABLE run ADD COLUMN lag bigint CHECK (lag >= 0);
+ALTER TABLE run ADD COLUMN published_before timestamptz;
+CREATE INDEX run_planned_at ON run (pipeline, planned_at, id);  -- the newest ones

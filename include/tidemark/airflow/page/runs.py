@@ -1,0 +1,149 @@
+"""The newest runs of a pipeline: a strip of their words, and what each did. Pure; templates and uPlot draw them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import ceil
+from typing import Self
+
+from tidemark.airflow.page.state_words import ManifestWords
+from tidemark.database.statements import Row
+from tidemark.model.manifest import count_of
+from tidemark.operations.status import State
+
+NOTHING_NEW = "nothing new"
+SIGNS = {
+    NOTHING_NEW: "·", State.OK: "✓", State.WORKING: "▶", State.WAITING: "○", State.RETRYING: "↻", State.UNKNOWN: "?",
+}  # fmt: skip
+PROBLEM = "✕"
+COUNTABLE = 50  # manifests of a run, up to which its files are counted: that reads the receipt of each
+LINE_WIDTH, LINE_HEIGHT = 100, 20  # of the line of lags in the list
+
+
+@dataclass(frozen=True)
+class DrawnRun:
+    """A run with the worst word of its manifests. ``manifest_id``: the first that is not done, or else the first."""
+
+    id: int
+    planned_at: datetime
+    word: str
+    manifests: int
+    manifest_id: int | None
+
+    @property
+    def sign(self) -> str:
+        return SIGNS.get(self.word, PROBLEM)
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """Figures of a run: records, seconds from its plan to its last publication, data files and their mean size in all
+    sinks. None: it is not done, nothing is published, or its files are too many to be counted."""
+
+    records: int | None
+    seconds: int | None
+    files: int | None
+    file_bytes: int | None
+
+
+def drawn_runs(rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
+    return [
+        DrawnRun(
+            row["id"], row["planned_at"], _word(row, words), len(row["ids"]),
+            row["first_undone"] or next(iter(row["ids"]), None),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def figures_of(
+    rows: Sequence[Row], records: Mapping[int, int], files: Mapping[int, tuple[int, int]]
+) -> dict[int, RunFigures]:
+    """By run. ``files``: their number and bytes."""
+    return {row["id"]: _figures(row, records.get(row["id"]), *files.get(row["id"], (None, 0))) for row in rows}
+
+
+def _figures(row: Row, records: int | None, files: int | None, size: int) -> RunFigures:
+    done = row["ids"] and row["first_undone"] is None
+    return RunFigures(
+        records,
+        seconds=ceil((row["done_at"] - row["planned_at"]).total_seconds()) if done else None,
+        files=files,
+        file_bytes=round(size / files) if files else None,
+    )
+
+
+def countable(rows: Sequence[Row]) -> list[int]:
+    """The runs whose files are counted."""
+    return [row["id"] for row in rows if len(row["ids"]) <= COUNTABLE]
+
+
+def _word(row: Row, words: ManifestWords) -> str:
+    states = [words.of_state(*manifest).state for manifest in zip(row["ids"], row["states"], strict=True)]
+    return min(states, key=tuple(State).index).value if states else NOTHING_NEW
+
+
+def strip_words(runs: Sequence[DrawnRun]) -> str:
+    """All of a strip in one sentence, the worst first, for who does not see it."""
+    numbers = Counter(run.word for run in runs)
+    states = [f"{numbers[state]} {state}" for state in (*State, NOTHING_NEW) if state in numbers]
+    return f"the last {count_of(len(runs), 'run')}: {', '.join(states)}"
+
+
+@dataclass(frozen=True)
+class LagLine:
+    """The lags that the newest runs have found, as ``points`` of a line, and in ``words``."""
+
+    points: str
+    words: str
+
+
+def lag_line(rows: Sequence[Row]) -> LagLine | None:
+    """None for fewer than two: there is nothing to compare."""
+    lags = [row["lag"] for row in rows if row["lag"] is not None]
+    if len(lags) < 2:
+        return None
+    step, top = LINE_WIDTH / (len(lags) - 1), max(*lags, 1)
+    points = (f"{number * step:.1f},{LINE_HEIGHT * (1 - lag / top):.1f}" for number, lag in enumerate(lags))
+    words = (
+        f"lag when the last {len(lags)} runs were planned, in offsets: {lags[0]:,} first, at most {max(lags):,}, "
+        f"{lags[-1]:,} last"
+    )
+    return LagLine(" ".join(points), words)
+
+
+class LagWindow(StrEnum):
+    """The time that the lines of lag and age cover."""
+
+    DAY = "24h"
+    WEEK = "7d"
+
+    @property
+    def length(self) -> timedelta:
+        return timedelta(days=1) if self is LagWindow.DAY else timedelta(weeks=1)
+
+    @property
+    def step(self) -> timedelta:
+        """The time of which one point is drawn: a line has at most 169."""
+        return self.length / 144 if self is LagWindow.DAY else timedelta(hours=1)
+
+    @property
+    def words(self) -> str:
+        return "the last 24 hours" if self is LagWindow.DAY else "the last 7 days"
+
+
+@dataclass(frozen=True)
+class LagPoint:
+    """The lag and the age of what is published at a time: when a run was planned, or now."""
+
+    at: datetime
+    lag: int | None
+    age_s: int | None
+
+    @classmethod
+    def of(cls, at: datetime, lag: int | None, published_before: datetime | None) -> Self:
+        """None: no run says before when all is published."""
+        age = None if published_before is None else max(timedelta(0), at - published_before)
+        return cls(at, lag, None if age is None else ceil(age.total_seconds()))
