@@ -20,6 +20,17 @@ CREATE TRIGGER never_deleted BEFORE DELETE ON manifest FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER never_deleted BEFORE DELETE ON attempt FOR EACH ROW EXECUTE FUNCTION refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON publication FOR EACH ROW EXECUTE FUNCTION refuse();
 
+-- TRUNCATE asks no trigger of rows: a ledger emptied by hand would be green.
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON manifest FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON manifest_range FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON chain FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON attempt FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON publication FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON run FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON run_end FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON sink FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON event FOR EACH STATEMENT EXECUTE FUNCTION refuse();
+
 DROP TRIGGER sums_of_archived ON manifest;
 -- A manifest is counted when it becomes done, with what is published of it.
 CREATE OR REPLACE FUNCTION sum_manifest() RETURNS trigger LANGUAGE plpgsql SET search_path = tidemark AS $$
