@@ -253,7 +253,7 @@ class Night:
         if of_page["state"] != view["state"]:
             return f"the API says {of_page['state']}: {of_page['problems']}"
         own = shown(self.page(f"pipelines/{name}"))
-        missing = [text for text in (f"{name} {view['state']}", *words(view)) if text not in own]
+        missing = [text for text in (f"{name} {view['state']}", *words(view)) if bare(text) not in bare(own)]
         return f"its page lacks {missing}: {own[:600]}" if missing else ""
 
     def wrong(self, struck: Mapping[str, tuple[State, str]], looked_at: str) -> tuple[str, Mapping[str, Any]]:
@@ -266,7 +266,7 @@ class Night:
             of_status = f"{name}: {view['state']}: {'; next: '.join(words(view))}"
             if view["state"] != word or cause not in of_status:
                 return f"status says {of_status}", views
-            if not all(text in rows[name] for text in (f"{name} {word}", *words(view))):
+            if not all(bare(text) in bare(rows[name]) for text in (f"{name} {word}", *words(view))):
                 return f"status says {of_status}; the list says {rows[name]}", views
             if name == looked_at and (other := self.differs(name, view)):
                 return f"status says {of_status}; {other}", views
@@ -309,6 +309,11 @@ def words(view: Mapping[str, Any]) -> list[str]:
 def plain(text: str) -> str:
     """A message with one space between its words."""
     return " ".join(text.split())
+
+
+def bare(text: str) -> str:
+    """Words without what ends parts of a sentence, where the page begins a new line, and without its buttons."""
+    return plain(re.sub(r"[;:,.](?=\s|$)", "", text).replace(" copy ", " "))
 
 
 def shown(page: str) -> str:
