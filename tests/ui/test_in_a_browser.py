@@ -220,8 +220,8 @@ def test_pictures_say_their_numbers_follow_the_colours_of_the_browser_and_are_ta
         def is_drawn_in(*colour: int) -> bool:
             """Return whether bars of the first picture have this red, green and blue."""
             points = pictures.first.locator("canvas").evaluate(
-                "it => Array.from(new Set(new Uint32Array("
-                "it.getContext('2d').getImageData(0, 0, it.width, it.height).data.buffer)))"
+                "it => it.width ? Array.from(new Set(new Uint32Array("
+                "it.getContext('2d').getImageData(0, 0, it.width, it.height).data.buffer))) : []"  # not sized yet
             )
             return int.from_bytes([*colour, 255], "little") in points
 
