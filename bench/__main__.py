@@ -154,22 +154,19 @@ class Bench:
                 yield dsn
 
     def _program_beside(self, name: str) -> str:
+        return str(self._beside(".venv", "bin", name))
+
+    def _beside(self, *parts: str) -> Path:
         assert self.beside is not None
-        return str(self.beside / ".venv" / "bin" / name)
+        return self.beside.joinpath(*parts)
 
     def _jars(self, kind: str) -> Path:
-        return self.jars if kind != "beside" or self.beside is None else self.beside / ".tidemark" / "jars" / "spark"
+        return self._beside(".tidemark", "jars", "spark") if kind == "beside" else self.jars
 
     def _command(self, kind: str) -> list[str]:
         if kind == "beside":  # from the folder of its checkout, whose `bench` it is
-            return [
-                "env",
-                f"--chdir={self.beside}",
-                self._program_beside("python"),
-                "-m",
-                "bench.contender",
-                "tidemark",
-            ]
+            python = self._program_beside("python")
+            return ["env", f"--chdir={self.beside}", python, "-m", "bench.contender", "tidemark"]
         if kind != "flink":
             return [sys.executable, "-m", "bench.contender", kind]
         if self._flink is None:

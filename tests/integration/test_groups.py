@@ -384,15 +384,21 @@ def test_a_lost_database_gets_all_members_of_a_group_back_also_of_topics_that_ar
     assert world.ok("audit", "demo", "--deep") == ""
 
 
-def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_with_the_way_in(
-    make_table_world: MakeWorld, prefix: str
-) -> None:
+def group_and_solo(make_table_world: MakeWorld, prefix: str) -> tuple[World, str]:
+    """A group, and a topic of it that the pipeline `solo` has copied to the same table."""
     world = group_with_tables(make_table_world, prefix)
     topic = f"{prefix}-orders"
     world.add_topic(topic, b'{"id": 1}')
     own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
     (world.pipelines / "solo.yaml").write_text(yaml.safe_dump({**own, "pipeline": "solo", "on_error": "fail"}))
     world.ok("run", "solo")
+    return world, topic
+
+
+def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_with_the_way_in(
+    make_table_world: MakeWorld, prefix: str
+) -> None:
+    world, topic = group_and_solo(make_table_world, prefix)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert f"tidemark rename pipeline solo demo.{topic} --why TEXT" in refused.stderr
@@ -406,12 +412,7 @@ def test_a_topic_that_a_pipeline_of_its_own_copies_to_the_same_table_is_refused_
 def test_a_retired_pipeline_does_not_keep_a_group_from_the_table_that_it_wrote(
     make_table_world: MakeWorld, prefix: str
 ) -> None:
-    world = group_with_tables(make_table_world, prefix)
-    topic = f"{prefix}-orders"
-    world.add_topic(topic, b'{"id": 1}')
-    own = yaml.safe_load(world.ok("print", "member", f"demo.{topic}"))
-    (world.pipelines / "solo.yaml").write_text(yaml.safe_dump({**own, "pipeline": "solo", "on_error": "fail"}))
-    world.ok("run", "solo")
+    world, topic = group_and_solo(make_table_world, prefix)
     assert world.here("run", "demo").exit_code == 1
     (world.pipelines / "solo.yaml").unlink()
     world.ok("retire", "pipeline", "solo", "--why", "the group does it")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -63,17 +64,13 @@ class JsonDecoder:
         self._count_of_lists = count_of_lists(struct.arrow) or (lambda _: 0)
         self._plain: ColumnReader | None = PlainReader.of(struct) if opened is None else reader
         exact = any(isinstance(shape, Exact | Whole) for shape in shapes_within(struct))
-        self._scanner = json.JSONDecoder(
+        scanner = partial(
+            json.JSONDecoder,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=Decimal if exact else None,
         )
-        self._of_long_integers = json.JSONDecoder(
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_float=Decimal if exact else None,
-            parse_int=_integer,
-        )
+        self._scanner, self._of_long_integers = scanner(), scanner(parse_int=_integer)
         self._beside = SchemaBeside(self._scanner)
 
     def only(self, names: Collection[str]) -> "JsonDecoder":

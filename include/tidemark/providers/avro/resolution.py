@@ -116,7 +116,6 @@ def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
     What the logical type of a value says is lost behind a union of several types: there the value is made of it.
     """
     kind = kind_of(writer)
-    several = isinstance(without_null(reader)[0], list)
     same = [branch for branch in reader if kind_of(branch) == kind]
     if kind in ("record", "enum", "fixed"):
         name = writer["name"]
@@ -128,9 +127,14 @@ def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
         except NotResolved as problem:
             reasons.append(str(problem))
             continue
-        convert = as_text(branch) if several else None
+        convert = _text_of_branch(reader, branch)
         return partial(_read_as_text, read, convert, path) if convert else read
     raise NotResolved(reasons[0] if reasons else f"{_at(path)} is {_named(writer)}, which is not in the reader's union")
+
+
+def _text_of_branch(union: Sequence[Any], branch: Any) -> Convert | None:
+    """``as_text`` of a branch; None where the union is one type and null, whose column has the type of its values."""
+    return as_text(branch) if isinstance(without_null(union)[0], list) else None
 
 
 def _read_as_text(read: Read, convert: Convert, path: str, data: bytes, at: int) -> tuple[Any, int]:
@@ -175,12 +179,11 @@ def _peek(read: Read, data: bytes, at: int) -> tuple[Any, int]:
 def default_of(schema: Any, default: Any, path: str) -> Any:
     """The value of a field's default, with the defaults of the fields within; raises ``NotResolved``."""
     if isinstance(schema, list):
-        several = isinstance(without_null(schema)[0], list)
         for branch in schema:
             try:
                 value = default_of(branch, default, path)
-                convert = as_text(branch) if several and value is not None else None
-                return convert(value) if convert else value
+                convert = _text_of_branch(schema, branch)
+                return convert(value) if convert and value is not None else value
             except (NotResolved, ValueError):
                 continue
         raise _wrong_default(path, default)
