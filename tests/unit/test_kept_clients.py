@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tidemark.connections.kept import keep_clients, kept_clients
+from tidemark.connections.kept import close_kept_clients, keep_clients, kept_clients
 
 
 class Opened:
@@ -68,3 +68,14 @@ def test_a_client_that_does_not_open_is_tried_again() -> None:
         with pytest.raises(ConnectionError):
             kept.client("a", broken)
         assert opened.ask("a") == "a"
+
+
+def test_before_long_work_they_are_closed_and_the_next_question_opens_its_own() -> None:
+    opened = Opened()
+    with keep_clients():
+        opened.ask("a")
+        close_kept_clients()
+        assert opened.events == ["open a", "close a"]
+        assert opened.ask("a") == "a"
+    assert opened.events == ["open a", "close a"] * 2
+    close_kept_clients()  # outside of any block there is nothing to close

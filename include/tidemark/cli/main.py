@@ -17,6 +17,7 @@ from click.exceptions import NoSuchCommand
 from tidemark import __version__
 from tidemark.cli.log_format import LogFormat
 from tidemark.cli.options import log_format_option, pipelines_option
+from tidemark.connections.kept import keep_clients
 from tidemark.errors import ConfigurationError, TidemarkError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -152,7 +153,8 @@ class _Sections(_Group):
         ctx.call_on_close(forget_unwritten)
         try:
             _refuse_removed_folder()
-            return super().invoke(ctx)
+            with keep_clients():
+                return super().invoke(ctx)
         except TidemarkError as error:
             from tidemark.cli import log
 

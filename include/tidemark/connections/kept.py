@@ -1,7 +1,7 @@
-"""Clients that a plan keeps open for all its questions, and that the members of a group share.
+"""Clients that a command or task keeps open for all its questions, and that the members of a group share.
 
 To connect takes longer than most questions do. A client that would otherwise close its connections after each question
-keeps them until the block ends, so that none stays open for the hours that Spark works.
+keeps them until the block ends, or until Spark begins to work, so that none stays open for its hours.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -26,6 +26,11 @@ class KeptClients:
         client: Client = self._clients[key]
         return client
 
+    def close(self) -> None:
+        """Close all clients; the next question opens one again."""
+        self._clients.clear()
+        self._stack.close()
+
 
 _KEPT: ContextVar[KeptClients | None] = ContextVar("kept clients", default=None)  # each thread has its own
 
@@ -47,3 +52,10 @@ def keep_clients() -> Iterator[None]:
 def kept_clients() -> KeptClients | None:
     """The clients of the block at work; None outside of any."""
     return _KEPT.get()
+
+
+def close_kept_clients() -> None:
+    """Close the clients of the block at work before something that may take hours."""
+    kept = kept_clients()
+    if kept is not None:
+        kept.close()

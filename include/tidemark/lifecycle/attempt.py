@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidemark.connections.kept import close_kept_clients, keep_clients
 from tidemark.errors import (
     AccessDenied,
     Blocked,
@@ -67,6 +68,7 @@ class Allowed:
 NOTHING = Allowed()
 
 
+@keep_clients()
 def process(
     context: Context, manifest_id: int, stage: Stage, *, replay: bool = False, allowed: Allowed = NOTHING
 ) -> Outcome:
@@ -330,6 +332,7 @@ class _Attempt:
         told that: the reader knows only that an offset is not there."""
         if not self.manifest.ranges:
             return receipt_of_tasks(order, [])
+        close_kept_clients()
         try:
             return self.stage(order)
         except Fenced:

@@ -166,6 +166,7 @@ def _properties(settings: Settings, lookup: Lookup) -> Properties:
         case CatalogKind.SQL:
             properties |= {"uri": _sql(connection)}
             properties |= {"password": Secret(str(connection.get("password") or ""))}
+            properties |= {"pool_pre_ping": "true"}  # a kept connection may have been ended by the server meanwhile
         case CatalogKind.REST:
             properties |= {"uri": _address(connection)}
             if connection.get("login"):

@@ -1,6 +1,7 @@
 """An Iceberg table beside other programs that use it, and what is refused, by the command line without Spark."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -16,11 +17,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from sandbox.services.postgres import Postgres
+from sandbox.services.processes import wait_until
 from sandbox.services.s3 import Bucket
 from tests.worlds.iceberg_others import compact, current, expire, roll_back, upgrade_to_version_3
 from tests.worlds.iceberg_readers import read_by_duckdb
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, catalog_at
 from tidemark.config.base import LoadContext
+from tidemark.connections.kept import close_kept_clients, keep_clients
 from tidemark.connections.lookup import from_environment
 from tidemark.errors import Unavailable
 from tidemark.providers.iceberg.catalog import OpenCatalog
@@ -205,6 +208,29 @@ def targets(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with postgres.temporary_database("warehouse") as warehouse:
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", warehouse)
         yield [IcebergTarget("demo", settings, from_environment) for _ in range(2)]
+
+
+def test_a_command_keeps_its_connection_and_gets_another_one_where_the_server_has_ended_it(
+    targets: list[IcebergTarget],
+) -> None:
+    dsn = os.environ["AIRFLOW_CONN_WAREHOUSE"]
+    sessions = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with psycopg.connect(dsn, autocommit=True) as admin, keep_clients():
+
+        def processes() -> list[int]:
+            return [pid for (pid,) in admin.execute(f"SELECT pid {sessions}")]
+
+        first, second = targets
+        assert first.load() is None
+        [kept] = processes()
+        assert second.claimed() is None
+        assert processes() == [kept], "the same of both"
+        admin.execute(f"SELECT pg_terminate_backend(pid, 10000) {sessions}")
+        assert first.load() is None
+        [other] = processes()
+        assert other != kept
+        close_kept_clients()
+        wait_until(lambda: not processes(), "the connection to be closed before Spark works", timeout=60)
 
 
 def before_request(target: IcebergTarget, number: int, then: Callable[[], object]) -> None:
