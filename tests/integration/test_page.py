@@ -60,7 +60,7 @@ from tidemark.model.order import Order
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer, Lags
 
-RIGHTS = {"operator": {"GET", "POST"}, "reader": {"GET"}, "stranger": set[str]()}
+RIGHTS = {"operator": {"GET", "POST", "PUT"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
 START = "/pipelines/demo/start"
 MANIFESTS = "/pipelines/demo/manifests"
@@ -353,6 +353,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert 'href="/pipelines/demo/manifests/1"' in client.get("/where?topic=a&partition=0&offset=3").text
     assert "write a number" in client.get("/where?topic=a&partition=x&offset=1").text
     letters = client.get("/pipelines/demo/dead-letters").text
+    assert f'href="{START}/replay?manifest=1">Replay this manifest</a>' in letters
     assert "Records: 1, in manifests: 1." in letters
     assert "{bad 1" in letters
     assert client.get("/pipelines/demo/manifests/99").status_code == 404
@@ -906,6 +907,63 @@ def test_a_sink_that_lacks_manifests_is_named_and_filled(ask: Callable[..., Test
     assert client.get(f"{START}/fill?sink=third").status_code == 404
 
 
+@pytest.mark.parametrize(("depth", "title"), [("light", "Audit"), ("deep", "Audit row by row")])
+def test_an_audit_is_a_run_of_its_own(ask: Callable[..., TestClient], depth: str, title: str) -> None:
+    client = ask()
+    assert f'href="{START}/audit?depth={depth}">{title}</a>' in client.get("/pipelines/demo").text
+    shown = client.get(f"{START}/audit?depth={depth}").text
+    assert f"<h1>{title}: preview</h1>" in shown
+    assert ("and read every row" in shown) == (depth == "deep")
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/audit", data={"token": token_of(shown), "why": "a disk was changed"})
+    assert trigger.call_args.kwargs["conf"] == {"audit": depth}
+    assert client.get(f"{START}/audit?depth=all").status_code == 422
+
+
+def test_what_is_gone_for_good_is_given_up_on_the_page_of_its_manifest(
+    ask: Callable[..., TestClient], world: ModelWorld
+) -> None:
+    client = ask()
+    button = f'href="{START}/accept-damage?manifest=1">Give up what is gone</a>'
+    assert button not in client.get(f"{MANIFESTS}/1").text
+    for file in world.lake.files("raw/"):
+        (world.folder / "lake" / file).unlink()
+    printed(world, "audit", "demo")
+    assert button in client.get(f"{MANIFESTS}/1").text
+    with mock.patch.object(content, "context_of", return_value=contextlib.nullcontext(world.onlooker())):
+        held = client.get(f"{START}/accept-damage?manifest=1")
+        assert (held.status_code, "still holds its offsets" in held.text) == (409, True)
+        world.log("a", 0).start = 10
+        shown = client.get(f"{START}/accept-damage?manifest=1").text
+        assert client.get(f"{START}/accept-damage").status_code == 409, "without a manifest"
+    assert "<h1>Give up what is gone of manifest 1: preview</h1>" in shown
+    assert "It cannot be taken back" in shown
+    with mock.patch.object(actions, "trigger_dag") as trigger:
+        client.post(f"{START}/accept-damage", data={"token": token_of(shown), "why": "the disk died"})
+    accepted = {"decision": "accept-damage", "manifest": 1, "why": "the disk died"}
+    assert trigger.call_args.kwargs["conf"] == {"accept": accepted}
+
+
+def test_a_dag_is_paused_and_goes_on_by_a_button_of_those_who_may_change_it(
+    ask: Callable[..., TestClient],
+) -> None:
+    client, pause = ask(), "/pipelines/demo/pause"
+    for button, paused in (("Pause", True), ("Unpause", False)):
+        page = client.get("/pipelines/demo").text
+        assert f"<button>{button} the DAG</button>" in page
+        form = {"token": token_of(page)}
+        for _ in range(2):  # a form that is sent twice means the same
+            assert client.post(pause, data=form).status_code == 303
+        assert pages.dag_states(["demo"])["demo"].paused == paused
+        assert client.post(pause, data=form, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        with mock.patch.dict(RIGHTS, second={"GET", "POST"}):
+            second = ask("second")
+            assert "the DAG</button>" not in second.get("/pipelines/demo").text
+            assert second.post(pause, data=form).status_code == 403
+    other = {"token": token_of(client.get(f"{START}/retry").text)}
+    assert client.post(pause, data=other).status_code == 403, "a form for something else"
+
+
 def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
@@ -944,7 +1002,7 @@ def test_a_form_from_another_site_of_another_user_or_for_something_else_starts_n
         ("operator", "replay", form, {}),
         ("second", "retry", form, {}),
     ]
-    with mock.patch.object(actions, "trigger_dag") as trigger, mock.patch.dict(RIGHTS, second={"GET", "POST"}):
+    with mock.patch.object(actions, "trigger_dag") as trigger, mock.patch.dict(RIGHTS, second={"GET", "POST", "PUT"}):
         codes = [
             ask(user).post(f"{START}/{action}", data=sent, headers=headers).status_code
             for user, action, sent, headers in wrong

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -468,6 +469,46 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
     assert [(part.start, part.end) for part in world.database.manifests.get(manifest).ranges] == [(0, 3)]
 
 
+def test_an_audit_plans_nothing_and_its_differences_stand_in_the_log_the_note_and_the_database(
+    world: ModelWorld, task: Task, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1])
+    world.produce(10)
+    for file in world.lake.files("raw/"):
+        (world.folder / "lake" / file).unlink()
+    with task(dry_run=True, audit="light"):
+        assert runs.plan_run(pipeline) == []
+    assert world.database.audits.last("demo") == []
+    for depth in ("light", "deep"):
+        with task(audit=depth, run_id=depth) as left:
+            assert runs.plan_run(pipeline) == []
+            assert runs.close_run(pipeline, []).event is None
+        assert re.match(rf"the {depth} audit found \d+ differences\nmanifest 1: ", left["tidemark"]["note"])
+        assert "next: tidemark replay demo --manifest 1" in caplog.text
+    assert sorted(row["deep"] for row in world.database.audits.last("demo")) == [False, True]
+    assert len(world.database.manifests.find("demo")) == 1, "nothing was planned"
+
+
+def test_what_is_gone_of_a_manifest_is_given_up_by_a_run(world: ModelWorld, task: Task) -> None:
+    pipeline: Any = world.pipeline()
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    publish(world, [1])
+    for file in world.lake.files("raw/"):
+        (world.folder / "lake" / file).unlink()
+    wish = {"decision": "accept-damage", "why": "the disk died", "manifest": 1}
+    with task(accept=wish), pytest.raises(AirflowFailException, match="still holds its offsets"):
+        runs.plan_run(pipeline)
+    world.log("a", 0).start = 10
+    with task(accept=wish, run_id="on call"):
+        assert runs.plan_run(pipeline) == []
+    [decision] = world.database.decisions.of_pipeline("demo")
+    assert (decision["decision"], decision["why"]) == ("accept-damage", "the disk died (DAG run on call)")
+
+
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
@@ -476,6 +517,7 @@ def test_another_topic_and_a_cut_log_are_accepted_by_a_run(world: ModelWorld, ta
         ({"decision": "accept-truncation", "why": "x"}, "accept lacks topic and partition"),
         ({"decision": "accept-truncation", "why": "x", "topic": "a", "partition": "b"}, "accept lacks partition"),
         ({"decision": "accept-loss", "why": "x"}, "nothing is lost"),
+        ({"decision": "accept-damage", "why": "x"}, "accept lacks manifest"),
     ],
 )
 def test_a_decision_that_cannot_be_made_fails_the_plan_and_plans_nothing(

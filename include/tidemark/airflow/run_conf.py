@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +16,19 @@ from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.select import is_unfinished, own_manifest, refuse_at_work, unfinished
 from tidemark.model.manifest import Decision, Manifest, count_of
 from tidemark.operations import decisions
+from tidemark.operations.audit import audit
+from tidemark.operations.damage import accept_damage
 from tidemark.operations.fill import alone
 from tidemark.text import with_nearest
 from tidemark.times.moments import with_zone
+
+
+class Depth(StrEnum):
+    """The part of the sinks that an audit reads."""
+
+    LIGHT = "light"
+    DEEP = "deep"
+
 
 PARAMS = {
     "plan_until": Param(
@@ -45,7 +56,11 @@ PARAMS = {
     "accept": Param(
         None, type=["null", "object"], title="Accept",
         description='A decision before planning: {"decision": "accept-loss", "why": "TEXT"}; accept-topic with '
-        '"topic", accept-truncation with "topic" and "partition" too.',
+        '"topic", accept-truncation with "topic" and "partition", accept-damage with "manifest" too.',
+    ),
+    "audit": Param(
+        None, type=["null", "string"], enum=[None, *Depth], title="Audit",
+        description="Plan nothing; compare what is recorded with what the sinks hold, light or deep: row by row.",
     ),
     "dry_run": Param(
         False, type=["null", "boolean"], title="Dry run",
@@ -61,7 +76,12 @@ PARAMS_OF_GROUP = {
     ),
 }  # fmt: skip
 DECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"accept-loss": (), "accept-topic": ("topic",), "accept-truncation": ("topic", "partition")}
+    {
+        "accept-loss": (),
+        "accept-topic": ("topic",),
+        "accept-truncation": ("topic", "partition"),
+        "accept-damage": ("manifest",),
+    }
 )
 
 
@@ -122,7 +142,7 @@ def release_named(context: Context, params: Mapping[str, Any]) -> None:
 
 def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
     """Return whether manifests were asked for; raises when they are not published, or when there are more of them."""
-    if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill")):
+    if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill", "audit")):
         return False
     require_done(context, processed)
     if params.get("retry_unfinished"):
@@ -147,7 +167,7 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
             with_nearest(f"accept.decision is {name!r}", name, DECISIONS),
             next_step=f"write one of: {', '.join(DECISIONS)}",
         )
-    kinds = {"partition": int}
+    kinds = {"partition": int, "manifest": int}
     words = ("why", *DECISIONS[name])
     missing = [word for word in words if wish.get(word) == "" or not isinstance(wish.get(word), kinds.get(word, str))]
     if missing:
@@ -163,7 +183,15 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
             return decisions.accept_loss(context, why, dry_run=dry_run)
         case "accept-topic":
             return decisions.accept_topic(context, wish["topic"], why, dry_run=dry_run)
+        case "accept-damage":
+            return accept_damage(context, wish["manifest"], why, dry_run=dry_run)
     return decisions.accept_truncation(context, wish["topic"], wish["partition"], why, start=None, dry_run=dry_run)
+
+
+def audit_lines(context: Context, depth: Depth) -> list[str]:
+    """Audit the pipeline; returns how much was found, and each difference with its next step."""
+    differences = [problem.with_example() for problem in audit(context, deep=depth is Depth.DEEP)]
+    return [f"the {depth} audit found {count_of(len(differences), 'difference')}", *map(str, differences)]
 
 
 def preview(context: Context, ids: Sequence[int]) -> list[str]:

@@ -170,6 +170,8 @@ def manifests_to_process(
         decision = run_conf.accept(context, params["accept"], run_id=run_id, dry_run=False)
         log.info("\n".join(decision.lines))
         event_log.emit(events.decided(context.pipeline_name, params["accept"]["decision"], decision))
+    if params.get("audit"):
+        return [], run_conf.audit_lines(context, run_conf.Depth(params["audit"]))
     ids = run_conf.manifests_asked_for(context, params)
     if ids is not None:
         run_conf.release_named(context, params)
@@ -205,6 +207,8 @@ def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> li
     params = task_context["params"]
     if params.get("accept"):  # until that is decided, a plan would be refused
         return [*run_conf.accept(context, params["accept"], dry_run=True).lines]
+    if params.get("audit"):
+        return ["would compare what is recorded with what the sinks hold"]
     ids = run_conf.manifests_asked_for(context, params)
     if ids is not None:
         return run_conf.preview(context, ids)

@@ -39,24 +39,29 @@ def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> A
     return Depends(check)
 
 
-def may_start_runs(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
-    """Return whether the caller may start runs of the pipeline in the path: for nobody else a page has buttons that do.
+def _may(method: ResourceMethod, entity: DagAccessEntity | None = None) -> Any:
+    """True if the caller has this right, by the rule of ``_allowed``: for nobody else a page has buttons that need
+    it."""
 
-    The rule is that of ``MAY_START_RUNS``, which the requests of these buttons meet.
-    """
-    try:
-        requires_access_dag("POST", DagAccessEntity.RUN, dag_of(dag_id, tasks))(request, user)
-    except HTTPException as refused:
-        if refused.status_code != 403:
-            raise
-        return False
-    return True
+    def check(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
+        try:
+            requires_access_dag(method, entity, dag_of(dag_id, tasks))(request, user)
+        except HTTPException as refused:
+            if refused.status_code != 403:
+                raise
+            return False
+        return True
+
+    return Depends(check)
 
 
 LOGGED_IN = Depends(get_user)  # 401
 MAY_READ = _allowed("GET")
 MAY_START_RUNS = _allowed("POST", DagAccessEntity.RUN)
-MayStart = Annotated[bool, Depends(may_start_runs)]
+MAY_PAUSE = _allowed("PUT")
+HAS_START_RIGHT = _may("POST", DagAccessEntity.RUN)
+MayStart = Annotated[bool, HAS_START_RIGHT]
+MayPause = Annotated[bool, _may("PUT")]
 
 
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tidemark.airflow import addresses, run_conf
 from tidemark.airflow.run_notes import note_of
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import ConfigurationError, NotDone, Unavailable
+from tidemark.errors import ConfigurationError, NotDone, NotFound, Unavailable
 from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import Decision, Manifest, ManifestSelection, ManifestState
 from tidemark.pipeline.each_topic import split_name
@@ -34,6 +34,8 @@ class Action(StrEnum):
     ACCEPT_LOSS = "accept-loss"
     ACCEPT_TOPIC = "accept-topic"
     ACCEPT_TRUNCATION = "accept-truncation"
+    ACCEPT_DAMAGE = "accept-damage"
+    AUDIT = "audit"
 
     @property
     def decides(self) -> bool:
@@ -46,6 +48,7 @@ class Wish:
     """An action and what it is about, as the trigger form of the DAG has it.
 
     ``by_id``: a retry of its ``manifests`` alone, also of blocked ones; else they are those that a preview showed.
+    ``depth``: of an audit.
     """
 
     action: Action
@@ -54,6 +57,12 @@ class Wish:
     sink: str | None = None
     topic: str | None = None
     partition: int | None = None
+    depth: run_conf.Depth = run_conf.Depth.LIGHT
+
+    @property
+    def manifest(self) -> int | None:
+        """The manifest that a decision is about."""
+        return self.manifests[0] if self.manifests else None
 
     def conf(self, why: str) -> dict[str, Any]:
         match self.action:
@@ -63,7 +72,9 @@ class Wish:
                 return {"replay": list(self.manifests)}
             case Action.FILL:
                 return {"fill": self.sink}
-        about = {name: vars(self)[name] for name in run_conf.DECISIONS[self.action]}
+            case Action.AUDIT:
+                return {"audit": self.depth}
+        about = {name: getattr(self, name) for name in run_conf.DECISIONS[self.action]}
         return {"accept": {"decision": self.action.value, **about, "why": why}}
 
 
@@ -93,6 +104,8 @@ def preview(context: Context, wish: Wish) -> Preview:
     database, conf = context.database, wish.conf("a preview")
     if wish.action.decides:
         return Preview(lines=run_conf.accept(context, conf["accept"], dry_run=True).lines)
+    if wish.action is Action.AUDIT:
+        return Preview()
     if wish.action is Action.REPLAY and not wish.manifests:
         raise ConfigurationError("no manifest is selected", next_step="select some in the list of manifests")
     blocked: list[Manifest] = []
@@ -165,6 +178,15 @@ def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:
         columns = DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after
         rows = session.execute(select(*columns).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))
         return {dag_id: DagState(bool(paused), next_run) for dag_id, paused, next_run in rows}
+
+
+def set_paused(dag_id: str, paused: bool) -> None:
+    """Raise ``NotFound`` when Airflow has no such DAG."""
+    with create_session() as session:
+        dag = session.get(DagModel, dag_id)
+        if dag is None:
+            raise NotFound(f"Airflow has no DAG {dag_id}", next_step="look at the list of DAGs in Airflow")
+        dag.is_paused = paused
 
 
 def run_state(dag_id: str, run_id: str) -> DagRunState | None:

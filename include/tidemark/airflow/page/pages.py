@@ -15,11 +15,13 @@ from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page import content
 from tidemark.airflow.page.access import (
     LOGGED_IN,
+    MAY_PAUSE,
     MAY_READ,
     MAY_START_RUNS,
     Database,
     FailedRuns,
     ListedPipelines,
+    MayPause,
     MayStart,
     OwnManifest,
     PipelineName,
@@ -39,6 +41,7 @@ from tidemark.airflow.page.actions import (
     new_run_id,
     preview,
     run_state,
+    set_paused,
     start,
 )
 from tidemark.airflow.page.calendar import DAYS, SIGNS, calendar_hour, calendar_of, name_of
@@ -50,6 +53,7 @@ from tidemark.airflow.page.render import page
 from tidemark.airflow.page.runs import LagWindow
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import drawn
+from tidemark.airflow.run_conf import Depth
 from tidemark.errors import DataLost, NotFound, TidemarkError
 from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
@@ -188,8 +192,10 @@ def pipeline(
     name: PipelineName,
     failed: FailedRuns,
     tasks: PlanTasks,
+    user: GetUserDep,
     selection: Selection,
     may_start: MayStart,
+    may_pause: MayPause,
     after: int | None = None,
     by: Step | None = None,
     to: Moment | None = None,
@@ -214,6 +220,7 @@ def pipeline(
     known_sinks = database.sinks.known(name)
     now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
+    dag = dag_states([dag_id]).get(dag_id)
     words = ManifestWords.of_pipeline(database, view)
     runs, figures = content.runs_of(database, name, words)
     values = {
@@ -224,7 +231,8 @@ def pipeline(
         "windows": list(LagWindow),
         "lags": content.lags_over_time(database, view, window),
         "dag_id": dag_id,
-        "dag": dag_states([dag_id]).get(dag_id),
+        "dag": dag,
+        "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused}) if dag and may_pause else None,
         "lanes": lanes,
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
         "causes": content.causes_of(database, view.problems[:MOST_CAUSES], [name]),
@@ -320,9 +328,17 @@ def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
 
 
 @router.get("/pipelines/{dag_id}/dead-letters", dependencies=[MAY_READ])
-def dead_letters(request: Request, database: Database, name: PipelineName, manifest_id: OneManifest = None) -> Response:
+def dead_letters(
+    request: Request, database: Database, name: PipelineName, may_start: MayStart, manifest_id: OneManifest = None
+) -> Response:
     letters = content.letters_of(database, name, manifest_id, LETTERS)
-    values = {"pipeline": name, "view": letters, "manifest_id": manifest_id, "most": WITH_LETTERS}
+    values = {
+        "pipeline": name,
+        "view": letters,
+        "manifest_id": manifest_id,
+        "most": WITH_LETTERS,
+        "may_start": may_start,
+    }
     return page(request, "dead_letters.html", values)
 
 
@@ -338,10 +354,11 @@ def start_form(
     sink: str | None = None,
     topic: str | None = None,
     partition: int | None = None,
+    depth: Depth = Depth.LIGHT,
 ) -> Response:
     """Return a preview of the run, and the form that starts it."""
     by_id = action is Action.RETRY and bool(manifest_ids)
-    wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), by_id, sink, topic, partition)
+    wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), by_id, sink, topic, partition, depth)
     with content.context_of(database, name) as context:
         shown = preview(context, wish)
     if shown.manifests:
@@ -381,3 +398,16 @@ def begun(
     start(database, name, confirmed_wish, why, user, form["run"])
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/pipelines/{name}?started={form['run']}", 303)
+
+
+@router.post("/pipelines/{dag_id}/pause", dependencies=[Depends(refuse_forged), MAY_PAUSE])
+def paused(
+    request: Request, user: GetUserDep, name: PipelineName, tasks: PlanTasks, token: Annotated[str, Form()]
+) -> Response:
+    """Pause the DAG, or let it go on, as the button said."""
+    form = confirmed(user.get_id(), token)
+    dag_id = dag_of(name, tasks)
+    if form.get("dag") != dag_id or "pause" not in form:
+        raise HTTPException(403, "this form is for something else: open it again")
+    set_paused(dag_id, form["pause"])
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/pipelines/{name}", 303)
