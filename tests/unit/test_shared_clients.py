@@ -1,6 +1,10 @@
 """A client of Kafka lives as long as a command that uses it: a later one asks brokers where they are by then."""
 
 import gc
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
 
 from tidemark.kafka import cluster
 
@@ -16,3 +20,31 @@ def test_a_cluster_and_its_client_go_with_their_last_user() -> None:
         assert not cluster._SHARED
     finally:
         gc.enable()
+
+
+def test_a_client_that_another_thread_has_dropped_stays_until_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked of a client that ends at that moment may never be answered."""
+    made: list[str] = []
+    user = cluster.KafkaCluster("127.0.0.1:1", {})
+    answer: Future[Any] = Future()
+
+    class Client:
+        def __init__(self, *options: Any, **more: Any) -> None:
+            del options, more
+            made.append("a client")
+
+        def __del__(self) -> None:
+            made.append("its end")
+
+        def describe_topics(self, *asked: Any, **more: Any) -> dict[str, Future[Any]]:
+            del asked, more
+            user.__dict__.pop("_admin")  # as a thread does that gets no answer
+            return {"flights": answer}
+
+        def poll(self, _: float) -> None:
+            made.append("polled")
+            answer.set_result(None)
+
+    monkeypatch.setattr(cluster, "AdminClient", Client)
+    user._results(lambda admin: admin.describe_topics())
+    assert made == ["a client", "polled", "its end"]

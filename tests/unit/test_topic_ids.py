@@ -1,7 +1,5 @@
 """Schedule 15: brokers that are older than topic ids."""
 
-from collections.abc import Mapping
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +7,15 @@ import pytest
 from confluent_kafka import Uuid
 
 from tidemark.errors import ConfigurationError
-from tidemark.kafka.cluster import KafkaCluster
+from tidemark.kafka.cluster import Ask, KafkaCluster
 
 
 class OldCluster(KafkaCluster):
     """Answers every question as brokers before Kafka 2.8 do, whose protocol has no topic ids."""
 
-    def _results(self, futures: Mapping[Any, Future[Any]], *also: int) -> dict[Any, Any]:
-        del also
-        return {topic: SimpleNamespace(topic_id=Uuid(0, 0), partitions=[]) for topic in futures}
+    def _results(self, ask: Ask[Any], *also: int) -> dict[Any, Any]:
+        del ask, also
+        return {"flights": SimpleNamespace(topic_id=Uuid(0, 0), partitions=[])}
 
 
 def test_brokers_without_topic_ids_are_refused_with_the_version_that_is_needed() -> None:

@@ -52,6 +52,7 @@ LEADER_HAS_CHANGED = (
 )
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 T = TypeVar("T")
+Ask = Callable[[AdminClient], Mapping[Any, Future[T]]]
 SILENT = logging.getLogger("tidemark.kafka.client")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
@@ -136,18 +137,25 @@ class KafkaCluster:
     def _text(self, error: KafkaError) -> str:
         return masked(error.str(), self._secrets)
 
-    def _answered(self, futures: Iterable[Future[Any]]) -> None:
-        """Wait until all have an answer or an error; raises when a broker has refused us and no other accepts us."""
-        waiting = set(futures)
-        while waiting := wait(waiting, timeout=0.05).not_done:
-            self._admin.poll(0)
-            self.raise_if_refused()
+    def _answered(self, ask: Ask[T]) -> Mapping[Any, Future[T]]:
+        """Ask, and wait until each future has an answer or an error; raises when a broker has refused us and no other
+        accepts us.
 
-    def _results(self, futures: Mapping[Any, Future[T]], *also: int) -> dict[Any, T | KafkaError]:
+        Threads share this cluster, and one that gets no answer drops its client. Here the client is held until the
+        last answer: a client that ends while a request of it times out may never tell so.
+        """
+        admin = self._admin
+        futures = ask(admin)
+        waiting = set(futures.values())
+        while waiting := wait(waiting, timeout=0.05).not_done:
+            admin.poll(0)
+            self.raise_if_refused()
+        return futures
+
+    def _results(self, ask: Ask[T], *also: int) -> dict[Any, T | KafkaError]:
         """The result of every future, or its error if a topic is unknown or its code is in ``also``; raises others."""
-        self._answered(futures.values())
         results: dict[Any, T | KafkaError] = {}
-        for key, future in futures.items():
+        for key, future in self._answered(ask).items():
             try:
                 results[key] = future.result()
             except KafkaException as failed:
@@ -215,10 +223,9 @@ class KafkaCluster:
             raise self.translated(self._refusal[0])
 
     def cluster_id(self) -> str | None:
-        described = self._admin.describe_cluster(request_timeout=TIMEOUT_S)
-        self._answered([described])
+        futures = self._answered(lambda admin: {"": admin.describe_cluster(request_timeout=TIMEOUT_S)})
         try:
-            return cast("str | None", described.result().cluster_id)
+            return cast("str | None", futures[""].result().cluster_id)
         except KafkaException as failed:
             raise self.translated(failed.args[0]) from failed
 
@@ -238,7 +245,8 @@ class KafkaCluster:
         """
         if not topics:
             return [], []
-        described = self._results(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S))
+        collection = TopicCollection(list(topics))
+        described = self._results(lambda admin: admin.describe_topics(collection, request_timeout=TIMEOUT_S))
         partitions: list[TopicPartition] = []
         missing: list[str] = []
         for topic, description in described.items():
@@ -270,7 +278,9 @@ class KafkaCluster:
     def _configs(self, kind: ResourceType, names: Sequence[str], without_right: int) -> dict[str, Mapping[str, str]]:
         """By name; without what does not exist, and what this user has no right to see."""
         resources = [ConfigResource(kind, name) for name in names]
-        results = self._results(self._admin.describe_configs(resources, request_timeout=TIMEOUT_S), without_right)
+        results = self._results(
+            lambda admin: admin.describe_configs(resources, request_timeout=TIMEOUT_S), without_right
+        )
         return {
             resource.name: {key: str(entry.value) for key, entry in options.items()}
             for resource, options in results.items()
@@ -286,12 +296,15 @@ class KafkaCluster:
             return {}
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            futures = self._admin.list_offsets(
-                {partition: spec() for partition in requested}, isolation_level=isolation, request_timeout=TIMEOUT_S
+            results = self._results(
+                lambda admin: admin.list_offsets(
+                    {partition: spec() for partition in requested}, isolation_level=isolation, request_timeout=TIMEOUT_S
+                ),
+                *LEADER_HAS_CHANGED,
             )
             answers: dict[TopicPartition, tuple[int, int]] = {}
             unanswered: dict[TopicPartition, KafkaError] = {}
-            for partition, answer in self._results(futures, *LEADER_HAS_CHANGED).items():
+            for partition, answer in results.items():
                 place = requested[partition]
                 if isinstance(answer, KafkaError):
                     unanswered[place] = answer
@@ -377,10 +390,10 @@ class KafkaCluster:
         """The state of a consumer group; it is asked before the offsets, so a group that stops in between is active."""
         requested = {(place.topic, place.partition): place for place in places}
         request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*pair) for pair in requested])
-        described = self._coordinated(lambda: self._admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
+        described = self._coordinated(lambda admin: admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
         answer = self._coordinated(
             # Without require_stable an offset that a transaction is about to replace looks like the newest.
-            lambda: self._admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=TIMEOUT_S)
+            lambda admin: admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=TIMEOUT_S)
         )
         committed: dict[TopicPartition, int] = {}
         unsettled: list[TopicPartition] = []
@@ -399,7 +412,7 @@ class KafkaCluster:
     def metadata_of(self, group: str, places: Iterable[TopicPartition]) -> set[str]:
         """Return what was written beside the offsets that a consumer group has committed for some partitions."""
         request = [ConsumerGroupTopicPartitions(group, [KafkaPartition(at.topic, at.partition) for at in places])]
-        answer = self._coordinated(lambda: self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
+        answer = self._coordinated(lambda admin: admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
         partitions = answer.topic_partitions if answer else []
         return {partition.metadata for partition in partitions if partition.error is None and partition.metadata}
 
@@ -412,7 +425,7 @@ class KafkaCluster:
             return
         offsets = [KafkaPartition(place.topic, place.partition, offset, metadata) for place, offset in ends.items()]
         request = [ConsumerGroupTopicPartitions(group, offsets)]
-        answer = self._coordinated(lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
+        answer = self._coordinated(lambda admin: admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
         for partition in answer.topic_partitions if answer else []:
             error = partition.error
             if error is not None and error.code() == KafkaError.UNKNOWN_MEMBER_ID:
@@ -424,12 +437,11 @@ class KafkaCluster:
             if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self.translated(error)
 
-    def _coordinated(self, ask: Callable[[], Mapping[str, Future[Any]]]) -> Any:
+    def _coordinated(self, ask: Ask[Any]) -> Any:
         """The answer of a group's coordinator, None for an unknown group; asks again until the coordinator is ready."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            [future] = ask().values()
-            self._answered([future])
+            [future] = self._answered(ask).values()
             try:
                 return future.result()
             except KafkaException as failed:

@@ -32,8 +32,7 @@ class TopicCluster(KafkaCluster):
         Returns when its partitions answer. Raises ``SinkRefused`` when the cluster does not create it.
         """
         new = NewTopic(topic, num_partitions=partitions, config=dict(config))
-        [future] = self._admin.create_topics([new], request_timeout=TIMEOUT_S).values()
-        self._answered([future])
+        [future] = self._answered(lambda admin: admin.create_topics([new], request_timeout=TIMEOUT_S)).values()
         try:
             future.result()
         except KafkaException as failed:
