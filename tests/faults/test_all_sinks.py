@@ -125,7 +125,8 @@ def test_killed_at_random_40_times_every_sink_of_a_pipeline_ends_exact(make_all_
 
 
 def ends_exact(make_all_sinks_world: Make, kills: int) -> None:
-    world = make_all_sinks_world(kinds=KINDS)  # calls of DynamoDB take ten times as long; test_kills.py kills over it
+    # Without DynamoDB, whose calls take ten times as long; test_kills.py kills over it.
+    world = make_all_sinks_world(kinds=KINDS, expects=True)
     killer = Killer(world, int(os.environ.get(SEED, 0)) or secrets.randbelow(10**6))
     killer.kill(kills)
     world.ok("retry", "demo")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from tests.faults.kinds_of_worlds import KINDS
+from tests.faults.kinds_of_worlds import KINDS, world_of
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
@@ -64,6 +64,12 @@ def at_each(
         ),
     ]
     return pytest.mark.parametrize(("world", "points"), cases, indirect=True)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    """Some of its rows do not meet what is expected of them."""
+    return world_of(request.param, request, expects=True)
 
 
 @pytest.fixture

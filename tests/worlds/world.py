@@ -29,6 +29,7 @@ from sandbox.services.processes import wait_until
 from tests.faults import counts
 from tests.worlds.arrow_stage import without_spark
 from tests.worlds.dead_sessions import wait_without_the_dead
+from tests.worlds.expected_rows import EXPECT, assert_told, is_refused
 from tests.worlds.forked_command import ForkedCommand, fork_server
 from tests.worlds.new_topics import new_topic
 from tests.worlds.used_topics import delete_later
@@ -77,7 +78,9 @@ class World:
     name: str = "demo"  # of the pipeline
     produced: int = 0
     hours: int = 2  # of event time that records are spread over
-    bad: set[int] = field(default_factory=set)  # the numbers of records that cannot be decoded
+    bad: set[int] = field(default_factory=set)  # the numbers of records that become dead letters
+    undecodable: set[int] = field(default_factory=set)  # of these, those that cannot be decoded
+    expects: bool = False  # of rows what ``expected_rows`` says
     started: list[Command] = field(default_factory=list)
     opened: list[ManifestDatabase] = field(default_factory=list)
     buried: int = 0  # how many of the started were killed, and have no session any more
@@ -125,6 +128,7 @@ class World:
             "on_error": "dead_letter",
             "unfinished": "report",  # a test says itself what finishes a manifest
             "sinks": [self.lake_entry()],
+            "expect": list(EXPECT) if self.expects else [],
             **{key: value for key, value in self.settings.items() if key != "kafka"},
         }
         (self.pipelines / f"{self.name}.yaml").write_text(yaml.safe_dump(pipeline))
@@ -141,7 +145,8 @@ class World:
             when = happened(number, self.hours)
             value = {"n": number, "at": when.isoformat(), "name": f"r{number}", "k": number % KEYS}
             bad = bool(bad_every) and number % bad_every == 0
-            self.bad |= {number} if bad else set()
+            self.undecodable |= {number} if bad else set()
+            self.bad |= {number} if bad or (self.expects and is_refused(number)) else set()
             text = "{not json" if bad else json.dumps(value)
             to = number % self.partitions if partition is None else partition
             producer.produce(self.topic, text, key=str(number), partition=to)
@@ -443,6 +448,8 @@ class World:
         self.assert_readers_complete()
         assert self.ok("audit", self.name, "--deep") == ""
         assert self.staging() == []
+        if self.expects:
+            assert_told(self)
 
     def finish(self, run_key: str = "one") -> None:
         """After faults: nothing is half there, and a retry and a run under this key make everything complete."""

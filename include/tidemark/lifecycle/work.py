@@ -2,7 +2,7 @@
 other, or several at once where the pipeline file says so (``spark.parallel_slices``).
 
 Slices at once are threads. Each has a database session, a source and sinks of its own, so its attempts have what those
-of a process have: a session lock, a fence, receipts. Only Spark and a client of Kafka are shared.
+of a process have: a session lock, a fence, receipts. Only Spark is shared, and the client of a source.
 """
 
 from collections.abc import Callable, Sequence
