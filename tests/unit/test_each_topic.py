@@ -127,6 +127,20 @@ def test_what_differs_is_merged_key_by_key_and_sinks_by_name(tmp_path: Path, cas
         }  # fmt: skip
 
 
+def test_what_is_expected_may_name_the_topic_and_differ_by_topic(tmp_path: Path) -> None:
+    expect = ["id > 0", {"name": "ids of {topic}", "check": "'{name}' <> '' AND id < 9", "at_most": 0}]
+    differs = {"shop.odd": {"expect": ["id % 2 = 1"]}, "shop.free": {"expect": []}}
+    group = group_of(tmp_path, expect=expect, each_topic=differs)
+    shown = {
+        topic: [(each.name, each.check) for each in member(group, topic).expectations()] for topic in [ORDERS, *differs]
+    }
+    assert shown == {
+        ORDERS: [("id > 0", "id > 0"), ("ids of shop.orders", "'orders' <> '' AND id < 9")],
+        "shop.odd": [("id % 2 = 1", "id % 2 = 1")],
+        "shop.free": [],
+    }
+
+
 def test_an_empty_difference_keeps_the_topic_and_false_leaves_it_out(tmp_path: Path) -> None:
     group = group_of(tmp_path, each_topic={"shop.x": {}, "shop.y": False})
     assert group.reads("shop.x")

@@ -34,7 +34,7 @@ SHARED: Final = (
     "pipeline", "schedule", "start_date", "catchup", "max_active_runs", "retries", "retry_delay", "unfinished",
     "airflow", "spark",
 )  # fmt: skip
-FILLED: Final = ("description", "decode", "transform", "event_time", "sinks")  # where {topic} is replaced
+FILLED: Final = ("description", "decode", "transform", "expect", "event_time", "sinks")  # where {topic} is replaced
 PROBES: Final = ("a.topic", "b.topic")
 # The name of a file that each topic has, with one place in it.
 _OWN_FILE: Final = re.compile(
