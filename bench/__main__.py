@@ -101,7 +101,8 @@ class Bench:
         """Run one contender with an empty lake and a new pipeline; remove its output afterwards.
 
         The contender ``warm`` needs ``server``. Every other gets an empty database. ``settings``: those for
-        ``slice``, ``spark`` and ``source`` in the pipeline file, and the ``folders`` that its lake then has.
+        ``slice``, ``spark``, ``source``, ``decode``, ``event_time`` and ``layout`` in the pipeline file, and the
+        ``folders`` that its lake then has.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         jars = self._jars(kind)
@@ -193,10 +194,18 @@ class Bench:
             "pipeline": task["pipeline"],
             "source": settings.get("source", {"kafka": {**kafka, "slice": settings.get("slice", {})}}),
             "spark": settings.get("spark", {}),
-            "decode": {"format": "json", "schema": SCHEMA},
-            "event_time": {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"},
+            "decode": settings.get("decode", {"format": "json", "schema": SCHEMA}),
+            "event_time": settings.get("event_time", {"field": "at", "allowed_lateness": f"{ALLOWED_LATENESS_S}s"}),
             "on_error": "dead_letter",
-            "sinks": [{"files": {"root": task["output"], "layout": "raw/{stream}/%Y-%m-%d/%H", "compression": "zstd"}}],
+            "sinks": [
+                {
+                    "files": {
+                        "root": task["output"],
+                        "layout": settings.get("layout", "raw/{stream}/%Y-%m-%d/%H"),
+                        "compression": "zstd",
+                    }
+                }
+            ],
         }
 
 

@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
+
 from bench.records import PARTITIONS
 from bench.timed import Timing
+from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.demo import flights
+from sandbox.services.broker import Broker
 
 MESSAGES = {(200_000, 100): "many", (2_000_000, PARTITIONS): "few"}  # (messages, partitions): topic
+DAYS = 366  # of the flights in UTC, each with a folder
 GROUPINGS = {"a task for each partition": {"records_per_task": 1}, "tasks as they are made": {}}
 
 
@@ -15,6 +21,7 @@ class Runs(Protocol):
     """What ``bench.__main__.Bench`` has for this part."""
 
     beside: Path | None
+    broker: Broker
 
     def fill(self, topic: str, number_of_messages: int, partitions: int = ...) -> None: ...
 
@@ -27,12 +34,31 @@ def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
     if bench.beside is not None:
         contenders.append(("the checkout beside", "beside", {}))
     timings: dict[str, list[dict[str, Any]]] = {}
-    for (messages, partitions), topic in MESSAGES.items():
-        bench.fill(topic, messages, partitions)
+
+    def measure_each(what: str, topic: str, messages: int, settings: Mapping[str, Any]) -> None:
         for _ in range(runs):
             for name, kind, spark in contenders:
-                settings = {"spark": spark, "slice": {"max_records": messages}}
-                timing = bench.once(kind, topic, messages, settings=settings)
-                title = f"{messages:,} messages in {partitions} partitions, {name}"
-                timings.setdefault(title, []).append(timing.as_dict())
+                timing = bench.once(kind, topic, messages, settings={**settings, "spark": spark})
+                timings.setdefault(f"{what}, {name}", []).append(timing.as_dict())
+
+    flights.ensure_loaded(bench.broker)
+    measure_each(f"{flights.FLIGHTS:,} flights of {DAYS} days", flights.TOPIC, flights.FLIGHTS, _of_flights())
+    for (messages, partitions), topic in MESSAGES.items():
+        bench.fill(topic, messages, partitions)
+        what = f"{messages:,} messages in {partitions} partitions"
+        measure_each(what, topic, messages, {"slice": {"max_records": messages}})
     return timings
+
+
+def _of_flights() -> dict[str, Any]:
+    """What the pipeline of `make run` has in its file."""
+    pipelines = CHECKOUT / "include" / "pipelines"
+    demo = yaml.safe_load((pipelines / "flights.yaml").read_text())
+    [sink] = demo["sinks"]
+    return {
+        "slice": demo["source"]["kafka"]["slice"],
+        "decode": {**demo["decode"], "schema": str(pipelines / demo["decode"]["schema"])},
+        "event_time": demo["event_time"],
+        "layout": sink["files"]["layout"],
+        "folders": DAYS,
+    }
