@@ -40,7 +40,8 @@ class Forced:
 
     def play(self, machine: Schedules) -> None:
         """From the beginning to the end of the schedule; all that must be true is looked at after each move."""
-        usual = {"gaps": "transactions", "loss": "fail", "start": "earliest", "records": 4, "before": 6, "second": ""}
+        usual = {"gaps": "transactions", "loss": "fail", "start": "earliest", "records": 4, "before": 6}
+        usual |= {"expects": False, "second": ""}
         try:
             machine.begin(**{**usual, **self.begin})
             machine.what_must_be_true()
@@ -81,6 +82,7 @@ RUN = Moved(Move.RUN)
 LOSE_DATABASE = Moved(Move.LOSE_DATABASE, (None,))
 RECREATED = (*PLANNED, source(Happening.RECREATION), call(Verb.PLAN), finish())
 BETWEEN = Moved(Move.BETWEEN, (None, ASKED_FIRST, [Happening.RECREATION], 0, 0, 9))
+BLOCKED = (*AT_WORK, finish())
 RESTORED = (RUN, LOSE_DATABASE, source(Happening.RECORDS), RUN, LOSE_DATABASE)
 
 FORCED: Mapping[str, Forced] = {
@@ -110,6 +112,15 @@ FORCED: Mapping[str, Forced] = {
         (*PLANNED, source(Happening.RECORDS), source(Happening.RETENTION), call(Verb.PLAN), finish())
     ),
     "process said TopicChanged": Forced((*PLANNED, source(Happening.RECREATION), call(Verb.PROCESS), finish())),
+    "process said Blocked": Forced(BLOCKED, {"expects": True}),
+    "retry said Blocked": Forced((*BLOCKED, call(Verb.PROCESS), finish()), {"expects": True}),
+    "allow ended well": Forced((*BLOCKED, call(Verb.ACCEPT), finish()), {"expects": True}),
+    "retry ended published": Forced(
+        (*BLOCKED, source(Happening.CODE), call(Verb.PROCESS), finish()), {"expects": True}
+    ),
+    "a blocked manifest was published as it is": Forced(
+        (*BLOCKED, call(Verb.ACCEPT), finish(), call(Verb.PROCESS), finish()), {"expects": True}
+    ),
     "repair ended well": Forced((*PLANNED, call(Verb.REPAIR), finish())),
     "sweep ended well": Forced((*PUBLISHED, call(Verb.SWEEP), finish())),
     "adopt ended well": Forced(RESTORED, {"records": 2}),

@@ -41,6 +41,7 @@ from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.plan import Tick, plan
 from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.select import unfinished
 from tidemark.model.manifest import RunKind
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
@@ -58,6 +59,7 @@ SCHEMAS = (
     "n BIGINT NOT NULL, name STRING",
     "n BIGINT NOT NULL",
 )  # with another schema, the same records give other rows
+EXPECT = {"name": "no fourth", "check": "n % 4 <> 2", "at_most": 0}
 WHY = "the schedule says so"
 
 
@@ -71,6 +73,7 @@ class ScheduleSettings:
     max_records: int = 5
     max_slices: int = 4
     partitions: int = 2
+    expects: bool = False  # of rows what many do not meet; the other code expects nothing
     second: str = ""  # what is beside the lake: "files", or one of ``other_sinks.KINDS`` and ``PAIRS``
 
 
@@ -154,6 +157,7 @@ class ModelWorld:
             "on_error": "dead_letter",
             "max_dead_letters": None,  # a schedule draws manifests of bad records alone
             "sinks": self.entries(),
+            "expect": [EXPECT] if settings.expects and not self.schema else [],
         }
         return Pipeline.model_validate(raw, context=LoadContext(self.folder, self.folder))
 
@@ -267,6 +271,17 @@ class ModelWorld:
         word = "replay" if replay else "process"
         return self._act(f"{word} {manifest}", lambda context: process(context, manifest, self.stage, replay=replay))
 
+    def retry(self, manifest: int) -> Actor:
+        """A blocked one, by its number."""
+
+        def verb(context: Context) -> object:
+            unfinished(context, manifest)
+            outcome = process(context, manifest, self.stage)
+            self.reached["a blocked manifest was published as it is"] += bool(context.pipeline.expect)
+            return outcome
+
+        return self._act(f"retry {manifest}", verb)
+
     def sweep(self) -> Actor:
         return self._act("sweep", lambda context: Publisher(context).sweep())
 
@@ -288,6 +303,12 @@ class ModelWorld:
             return decisions.accept_truncation(context, topic, partition, WHY, start=None, dry_run=False)
 
         return self._decide("accept truncation", verb)
+
+    def accept_expectation(self, manifest: int) -> Actor:
+        def verb(context: Context) -> object:
+            return decisions.accept_expectation(context, manifest, WHY, dry_run=False)
+
+        return self._act("allow unmet", verb, plans=True)
 
     def extend_back(self) -> Actor:
         return self._decide("extend back", lambda context: decisions.extend_back(context, None, WHY, dry_run=False))

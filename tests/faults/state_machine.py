@@ -114,10 +114,11 @@ class Schedules(RuleBasedStateMachine):
         start=st.sampled_from(["earliest", "earliest", "latest"]),
         records=st.integers(2, 8),
         before=st.integers(0, 9),
+        expects=st.sampled_from([False, False, False, True]),
         second=st.sampled_from(["", "", "files"]),
     )
-    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, second: str) -> None:
-        chosen = ScheduleSettings(gaps, loss, start, records, second=self.second or second)
+    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, expects: bool, second: str) -> None:
+        chosen = ScheduleSettings(gaps, loss, start, records, expects=expects, second=self.second or second)
         self.world = ModelWorld(self.postgres, self.template, chosen, self.reached, other_sinks=self.other_sinks)
         self.oracle = Oracle(self.world)
         self.keys: list[str] = []
@@ -301,7 +302,7 @@ class Schedules(RuleBasedStateMachine):
         busy = sorted({actor.at_work[0] for actor in self.world.actors if actor.at_work})
         match which:
             case Verb.PLAN | Verb.ACCEPT if self.oracle.refused():
-                self._accept()
+                self._accept(pick)
             case Verb.RIVAL if busy:
                 self._step(self.world.process(busy[pick % len(busy)], replay=pick % 2 == 0), 1, 0)
             case Verb.OVERTAKE if busy:
@@ -309,21 +310,30 @@ class Schedules(RuleBasedStateMachine):
             case Verb.REPLAY if done:
                 self._step(self.world.process(done[pick % len(done)], replay=True), 1, 0)
             case Verb.PROCESS | Verb.RIVAL | Verb.OVERTAKE if todo:
-                self._step(self.world.process(todo[pick % len(todo)]), 1, 0)
+                manifest = todo[pick % len(todo)]
+                again = manifest in self._blocked()
+                self._step(self.world.retry(manifest) if again else self.world.process(manifest), 1, 0)
             case Verb.SWEEP:
                 self.world.sweep()
             case Verb.REPAIR:
                 self.world.repair()
             case Verb.ACCEPT:
-                self._accept()
+                self._accept(pick)
             case Verb.AGAIN:
                 self.world.plan(self.keys[pick % len(self.keys)])
             case _:
                 self._plan(until)
 
-    def _accept(self) -> None:
-        """The decision that the current refusal asks for."""
+    def _blocked(self) -> list[int]:
+        manifests = self.oracle.manifests.values()
+        return [manifest.id for manifest in manifests if manifest.state is ManifestState.BLOCKED]
+
+    def _accept(self, pick: int) -> None:
+        """The decision that the current refusal asks for, or a blocked manifest."""
+        blocked = self._blocked()
         match self.oracle.refused():
+            case None if blocked and self.world.pipeline().expect:
+                self.world.accept_expectation(blocked[pick % len(blocked)])
             case None:
                 self.world.accept_loss()
             case topic, _, None:

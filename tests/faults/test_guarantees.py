@@ -24,6 +24,8 @@ def world(request: pytest.FixtureRequest) -> World:
 
 @pytest.mark.parametrize("point", FAILPOINTS)
 def test_killed_for_the_first_time_each_reader_sees_what_the_table_says(world: World, point: str) -> None:
+    world.expects = True
+    world.write_pipeline()
     world.produce(100, bad_every=9)
     killed = world.tidemark("run", "demo", "--run-key", "one", failpoint=f"{point}:kill9")
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -13,12 +13,18 @@ import pytest
 
 from sandbox.services.processes import wait_until
 from sandbox.services.spark_server import SparkServer
-from tests.faults.kinds_of_worlds import KINDS
+from tests.faults.kinds_of_worlds import KINDS, world_of
 from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.world import World, wait_ended
 
 POINTS = ("stage.mid", "stage.done", "publish.mid", "publish.marked")
 IN_ALL = ("table", "topic")  # kinds; over the others test_kills.py kills at all points, without a server
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    """Some of its rows do not meet what is expected of them."""
+    return world_of(request.param, request, expects=True)
 
 
 @pytest.mark.thorough

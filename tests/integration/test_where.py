@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 from confluent_kafka import TopicPartition
 
 from sandbox.services.broker import Broker
 from tests.worlds.table_world import TableWorld
-from tests.worlds.world import World
+from tests.worlds.world import Place, World, places
 from tidemark.database.statements import QUERIES
 
 MakeWorld = Callable[..., World]
@@ -41,6 +42,35 @@ def test_every_record_is_found_in_the_file_that_holds_it(world: World) -> None:
     printed = world.ok("where", world.topic, "0", "3")
     assert f"{world.topic}-0 offset 3 in pipeline demo: manifest {manifest}, done, offsets [0, 15)" in printed
     assert f"sink files, attempt 1: a row in {world.lake}/raw/{world.topic}/" in printed
+
+
+def test_files_of_several_partitions_hold_what_where_says_for_duckdb_and_pyarrow_too(make_world: MakeWorld) -> None:
+    """Rows that are not as expected are dead letters, which tell the condition, and `where` names their file."""
+    world = make_world(partitions=5, expects=True)
+    world.produce(60, bad_every=7)
+    world.ok("run", "demo")
+    paths = [Path(str(file["path"])) for file in world.json("objects", "demo", "--dead-letters")]
+    paths += world.data_paths()
+    in_duckdb: dict[Place, str] = {}
+    in_pyarrow: dict[Place, str] = {}
+    for path in paths:
+        query = f"SELECT _topic, _partition, _offset FROM read_parquet('{path}', hive_partitioning = false)"
+        in_duckdb |= dict.fromkeys(duckdb.sql(query).fetchall(), str(path))
+        in_pyarrow |= dict.fromkeys(places([path]), str(path))
+    assert max(len({place[1] for place in places([path])}) for path in paths) > 1
+    told = {
+        place: (sink["place"], sink["kind"] == "dead_letter")
+        for place in world.everything()
+        for answer in where(world, place[2], place[1])
+        for sink in answer["sinks"]
+    }
+    assert in_duckdb == in_pyarrow == {place: path for place, (path, _) in told.items()}
+    assert {place[2] * 5 + place[1] for place, (_, is_dead) in told.items() if is_dead} == world.bad
+    letters = [str(path) for path in paths if "_dead_letters" in path.parts]
+    query = f"SELECT _partition, _offset, _reason FROM read_parquet({letters}) WHERE _error_class = 'expectation'"
+    refused = {row[1] * 5 + row[0]: row[2] for row in duckdb.sql(query).fetchall()}
+    assert refused == dict.fromkeys(world.bad - world.undecodable, "expect no thirteenth")
+    world.assert_complete()
 
 
 def test_an_offset_that_is_planned_or_not_planned_yet_is_not_held(world: World) -> None:

@@ -232,6 +232,9 @@ class Explorer:
         if world.holder:
             after = self._number(rolled_back(world, self.rules.kind))
             yield Move(after - number << self.world_at, -1, "the server ends the open merge")
+        if world.state == "blocked" and not world.accepted:
+            after = self._number(world._replace(accepted=True))
+            yield Move(after - number << self.world_at, -1, "a person accepts the expectation")
         n = world.newest + 1
         if n > self.bounds.attempts:
             return
@@ -250,6 +253,8 @@ class Explorer:
             raise Violated("done without a publication")
         if not p:
             return
+        if self.rules.expects and not world.of(p).code and not world.accepted:
+            raise Violated("rows are published that do not meet an expectation, and nobody has accepted that")
         if self.rules.kind.is_table:
             if world.marker != p and world.marker <= world.settled:
                 raise Violated("the table has the rows of another attempt than the one that is published")
@@ -287,6 +292,9 @@ class Explorer:
         after = self._alone(world, programs.retry)
         if after.state != "done":
             after = started(after, code, replay=False)
+            after = self._alone(after, programs.attempt, after.newest, code, False)
+        if after.state == "blocked":
+            after = started(after._replace(accepted=True), code, replay=False)
             after = self._alone(after, programs.attempt, after.newest, code, False)
         if after.state != "done":
             raise Violated(f"not done after a retry of {world}")

@@ -25,6 +25,10 @@ class Fenced(Exception):
     pass
 
 
+class Unmet(Exception):
+    """Too many rows do not meet an expectation."""
+
+
 class Then(NamedTuple):
     """The next phase, and what the process remembers."""
 
@@ -107,9 +111,11 @@ class Programs:
         return judge(known, shown, takes_back=not self.table), evidence
 
     def staging(self, n: int, code: int, published: int) -> Phase:
-        """Stage, and step 1."""
+        """Stage, ask what was accepted where rows do not meet an expectation, and step 1."""
         try:
             yield Step("stage", n)
+            if self.rules.expects and not code and not (yield Step("accepted", n)) and self.rules.blocks:
+                return then(self.ended, n, Unmet)
             if (yield Step("store_receipt", n)) is Answer.REFUSED:
                 raise Fenced
             receipts = yield Step("receipts", n)
@@ -264,7 +270,7 @@ class Programs:
             return None
         with suppress(*STOPPED):
             if (yield Step("newest", n, n)):
-                yield Step("fail", n)
+                yield Step("block" if error is Unmet else "fail", n)
             elif (yield Step("superseded", n)):
                 yield from self._clean(n, n)
         return then(self.leave, n)

@@ -16,15 +16,17 @@ import psycopg
 
 from sandbox.services.processes import wait_until
 from tests.faults.actors import Actor, Fault, LostAnswer, MortalDatabase
-from tests.faults.model_world import ModelWorld
+from tests.faults.model_world import WHY, ModelWorld
 from tests.model.world import ENDED_WELL, Answer
 from tidemark.database.statements import Row
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle import in_target, reconcile
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.select import unfinished
 from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, StoredReceipt
+from tidemark.operations import decisions
 from tidemark.paths import STAGING, ObjectName, RecordName
 from tidemark.sinks.base import Expected, Sink
 from tidemark.sinks.capabilities import TakesBack
@@ -34,7 +36,7 @@ from tidemark.storage.base import ObjectStore
 
 MANIFEST = 1
 UNKNOWN = object()  # an answer that the recorder cannot put in words of the model
-CHANGES = frozenset({"start", "store_receipt", "take_back", "publish", "finish", "fail", "release"})
+CHANGES = frozenset({"start", "store_receipt", "take_back", "publish", "finish", "fail", "block", "release"})
 COMMIT = "table COMMIT"
 STORE = ("lake move", "lake put ", "lake delete", COMMIT)  # what a process does to its target
 REMOVES = ("take_back", "delete_record", "delete_parts", "gone", "unanswered", "cut", "dies", "ends")
@@ -55,6 +57,8 @@ class Event(NamedTuple):
     cut (it has lost its session), gone (a statement found that out), unanswered (the same, at once: its statement
     changed nothing), was_committed (it looks for the marker of a merge that failed), lands (a late request takes
     effect; it is about the number of the event that sent it).
+
+    Of a person: accepted (rows that do not meet an expectation), released (a blocked manifest).
 
     ``lost``: it is done, and the process does not know that. The answer is what was lost; of objects to remove it is
     how many were removed. ``late``: it has no answer, and takes effect when it lands.
@@ -150,6 +154,16 @@ class RecordedWorld(ModelWorld):
         recorder.note("ends")
         assert self.unanswered, f"{actor.name} came to no COMMIT"
 
+    def accepted(self) -> None:
+        """A person lets the manifest be published as it is."""
+        decisions.accept_expectation(self.onlooker(), MANIFEST, WHY, dry_run=False)
+        self.events.append(Event(0, "accepted"))
+
+    def released(self) -> None:
+        """A person calls `retry` with the number of the manifest: a blocked one may be tried again."""
+        unfinished(self.onlooker(), MANIFEST)
+        self.events.append(Event(0, "released"))
+
     def lands(self) -> None:
         """The oldest request without an answer takes effect."""
         number, take_effect = self.unanswered.pop(0)
@@ -238,7 +252,8 @@ class Recorder:
         LISTENERS[sink] = self
         for part, names in (
             (database.attempts, "start newest of_manifest receipts store_receipt may_put take_back"),
-            (database.attempts, "finish fail release"),
+            (database.attempts, "finish fail block release"),
+            (database.decisions, "accepted_expectations"),
             (database.manifests, "get find highest_id"),
             (database.publications, "publish out_of_step objects"),
         ):
@@ -473,6 +488,12 @@ class Recorder:
 
     def fail(self, *_: Any) -> None:
         self.note("fail")
+
+    def accepted_expectations(self, questions: frozenset[str], _: int) -> None:
+        self.note("accepted", answer=bool(questions))
+
+    def block(self, *_: Any) -> None:
+        self.note("block")
 
     def of_manifest(self, rows: list[Row], _: int) -> None:
         well = {row["attempt"]: row["state"] in ENDED_WELL for row in rows}

@@ -38,6 +38,7 @@ BROKEN = {
         Rules(looks_at_sessions=False, repair_declares=False), Bounds(attempts=2, sweeps=0, repairs=1),
     ),
     "a repair does not declare": (Rules(repair_declares=False), Bounds(attempts=2, errors=0, repairs=1, cleaners=2)),
+    "what does not meet an expectation is published": (Rules(expects=True, blocks=False), Bounds(attempts=2)),
     "a table: nobody waits for a lower merge": (Rules(Kind.TABLE, waits=False), Bounds(errors=0, sweeps=0)),
     "a table: no fence before COMMIT": (Rules(Kind.TABLE, fence_commit=False), Bounds(errors=0, sweeps=0)),
     "a table: its rows are declared taken back": (Rules(Kind.TABLE, declares_tables=True), Bounds(errors=0, sweeps=0)),
@@ -53,6 +54,12 @@ def name(value: Kind | Bounds) -> str:
 def test_the_protocol_holds(kind: Kind, bounds: Bounds) -> None:
     figures = Explorer(Rules(kind), bounds).run()
     assert figures.states > 10_000, figures
+
+
+@pytest.mark.parametrize("kind", Kind, ids=str)
+def test_what_an_expectation_blocks_is_published_by_other_code_or_when_a_person_accepts_it(kind: Kind) -> None:
+    figures = Explorer(Rules(kind, expects=True), Bounds(attempts=2, errors=0)).run()
+    assert figures.states > 1_000, figures
 
 
 @pytest.mark.exhaustive

@@ -47,15 +47,15 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture
 def make_recorded(
     postgres: Postgres, template: str, kind: Kind, s3: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], RecordedWorld]]:
-    """Makes worlds with a planned manifest."""
+) -> Iterator[Callable[..., RecordedWorld]]:
+    """Makes worlds with a planned manifest; its rows do not meet what the first code ``expects``."""
     monkeypatch.setenv(variable_of(CONNECTION), s3.connection())
     monkeypatch.setattr(marked, "IDLE_TIMEOUT_S", 1)
     with ExitStack() as stack:
 
-        def make() -> RecordedWorld:
+        def make(*, expects: bool = False) -> RecordedWorld:
             lake = BucketLake(s3.below(f"trace-{uuid4().hex}")) if kind is Kind.BUCKET else None
-            world = RecordedWorld(postgres, template, ScheduleSettings(), Counter(), lake)
+            world = RecordedWorld(postgres, template, ScheduleSettings(expects=expects), Counter(), lake)
             if kind.is_table:
                 world.warehouse = world.dsn
                 if kind is Kind.TABLE:
@@ -81,7 +81,7 @@ def followed(made: RecordedWorld, kind: Kind) -> Iterator[RecordedWorld]:
     """When the block ends, what was recorded must be a path of the model that ends where database and target are."""
     with closing(made) as world:
         yield world
-        path = Path(kind)
+        path = Path(kind, expects=made.settings.expects)
         path.follow(world.events)
         manifest = world.database.manifests.get(MANIFEST)
         assert path.world.newest == manifest.attempt
@@ -317,6 +317,36 @@ def test_a_receipt_whose_answer_was_lost_is_in_the_database(world: RecordedWorld
     [lost] = [number for number, entry in enumerate(world.events) if entry.lost]
     with pytest.raises(AssertionError, match="the model is at"):  # as if nothing had been stored
         Path(kind).follow([*world.events[:lost], Event(1, "unanswered", (False,)), *world.events[lost + 1 :]])
+
+
+@pytest.mark.parametrize("how", ["accepted", "with another file"])
+@pytest.mark.parametrize("fault", ["", "stage.done", "sql accepted_expectations", "sql block"])
+def test_blocked_by_an_expectation_and_published(
+    make_recorded: Callable[..., RecordedWorld], kind: Kind, how: str, fault: str
+) -> None:
+    """The first attempt ends, dies before it is blocked, or loses the answer to what it asks or to the block."""
+    with followed(make_recorded(expects=True), kind) as world:
+        first = world.process(MANIFEST)
+        if fault.startswith("sql"):
+            world.lost(first, fault)
+            assert world.reached["fault lose"] == 1
+        elif fault:
+            world.died(first, fault)
+        else:
+            world.ended(first)
+        world.ended(world.sweep())
+        if world.database.manifests.get(MANIFEST).state is not ManifestState.BLOCKED:
+            world.ended(world.process(MANIFEST))
+        world.released()
+        world.ended(world.process(MANIFEST))
+        assert world.database.manifests.get(MANIFEST).state is ManifestState.BLOCKED
+        world.accepted() if how == "accepted" else world.change_code()
+        world.released()
+        world.ended(world.process(MANIFEST))
+        assert world.database.manifests.get(MANIFEST).state is ManifestState.DONE
+        if how == "accepted":
+            with pytest.raises(AssertionError, match="the model is at"):  # as if nobody had accepted it
+                Path(kind, expects=True).follow(e for e in world.events if e != Event(0, "accepted"))
 
 
 @pytest.mark.parametrize("runs", [FEW, pytest.param(14, marks=pytest.mark.exhaustive)])

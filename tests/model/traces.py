@@ -39,9 +39,9 @@ def in_words_of_the_model(event: Event, step: Step) -> Event:
 class Path:
     """Follows recorded events in the model; ``AssertionError`` where the model would do something else."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *, expects: bool = False) -> None:
         self.kind = kind
-        rules = Rules(kind)
+        rules = Rules(kind, expects=expects)
         self.machine = Machine(rules)
         self.steps = Steps(rules)
         self.world = World()
@@ -70,6 +70,8 @@ class Path:
             case "begins":
                 self.gone.discard(n)
                 self.places[n] = machine.begin(machine.programs.repair if event.about else machine.programs.retry)
+            case "accepted" | "released" if not n:
+                self._decided(event.what)
             case "lands":
                 self.world = landed(self.world, self.late.pop(event.about[0]))
             case "raises":
@@ -91,6 +93,13 @@ class Path:
                 before = set(self.world.late)
                 self._step(event)
                 self.late.update((number, late) for late in set(self.world.late) - before)
+
+    def _decided(self, what: str) -> None:
+        assert self.world.state == "blocked"
+        if what == "accepted":
+            self.world = self.world._replace(accepted=True)
+        else:
+            self.world = self.world._replace(state="planned")
 
     def _begins(self, event: Event) -> None:
         n = event.actor

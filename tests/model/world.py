@@ -37,7 +37,7 @@ class Late(NamedTuple):
 class Attempt(NamedTuple):
     code: int
     replay: bool
-    state: str = "running"  # running, published, unchanged, failed, fenced
+    state: str = "running"  # running, published, unchanged, failed, blocked, fenced
     receipt: bool = False
     taken_back: bool = False  # declared in the database: its output may be removed, and is never published
     session: bool = True  # its connection to the database, and with it its lock
@@ -48,12 +48,13 @@ class Attempt(NamedTuple):
 
 class World(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
-    state: str = "planned"  # planned, running, failed, done
+    state: str = "planned"  # planned, running, failed, blocked, done
     published: int = 0  # the attempt in the publication
     settled: int = 0  # the highest attempt that set the publication itself
     marker: int = 0  # tables: the attempt whose rows are there
     holder: int = 0  # tables: the attempt whose open transaction has the lock of the manifest
     late: tuple[Late, ...] = ()
+    accepted: bool = False  # a person lets rows be published that do not meet an expectation
 
     @property
     def newest(self) -> int:
@@ -116,6 +117,8 @@ class Rules:
     fence_commit: bool = True  # tables: the merge asks the fence before COMMIT
     looks_at_sessions: bool = True  # a repair asks whether the newest attempt lives
     repair_declares: bool = True  # a repair declares what it removes
+    expects: bool = False  # the rows of code 0 do not meet an expectation, which other code does not have
+    blocks: bool = True  # what does not meet an expectation is not published
 
 
 class Steps:
@@ -232,6 +235,17 @@ class Steps:
             after = after._replace(state="failed")
         if after.of(n).state == "running":
             after = after.with_attempt(n, state="failed")
+        yield Answer.OK, after
+
+    def accepted(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
+        yield world.accepted, world
+
+    def block(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
+        """A manifest that is done stays done."""
+        n = step.actor
+        after = world.with_attempt(n, state="blocked") if world.of(n).state == "running" else world
+        if world.newest == n and world.state == "running":
+            after = after._replace(state="blocked")
         yield Answer.OK, after
 
     def own_state(self, world: World, step: Step) -> Iterator[tuple[object, World]]:
@@ -371,7 +385,8 @@ class Steps:
 DATABASE = frozenset(
     {
         "manifest", "dead_manifest", "own_manifest", "receipts", "newest", "may_put", "store_receipt", "take_back",
-        "mark", "mark_and_end", "finish", "superseded", "fail", "own_state", "release", "commit_and_mark",
+        "mark", "mark_and_end", "finish", "superseded", "fail", "own_state", "release", "commit_and_mark", "accepted",
+        "block",
     }
 )  # fmt: skip
 
