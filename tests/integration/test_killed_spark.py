@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.unit.test_connections import pipeline
-from tidemark.connections.lookup import from_environment
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SourceOrder
 from tidemark.spark.submitted import write_order
@@ -53,7 +52,7 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def failure_of(operator: Any, file: Path) -> WorkFailed:
     with pytest.raises(WorkFailed) as failed:
-        operator._submit(file, ORDER, {}, from_environment)
+        operator._submit(file, ORDER, {})
     return failed.value
 
 
@@ -93,7 +92,7 @@ def test_the_driver_of_a_local_master_is_told_to_listen_on_loopback_and_that_of_
     operator: Any, submit: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit.does(f'echo "$@" > {tmp_path}/words')
-    operator._submit(write_order(ORDER, tmp_path), ORDER, {}, from_environment)
+    operator._submit(write_order(ORDER, tmp_path), ORDER, {})
     words = (tmp_path / "words").read_text()
     assert "spark.driver.host=127.0.0.1" in words
     assert "spark.driver.bindAddress=127.0.0.1" in words
@@ -101,5 +100,5 @@ def test_the_driver_of_a_local_master_is_told_to_listen_on_loopback_and_that_of_
     operator._hook._submit_sp.wait()
     operator._hook._submit_sp.stdout.close()
     operator._hook, operator.conf = None, {}
-    operator._submit(write_order(ORDER, tmp_path), ORDER, {}, from_environment)
+    operator._submit(write_order(ORDER, tmp_path), ORDER, {})
     assert "127.0.0.1" not in (tmp_path / "words").read_text()

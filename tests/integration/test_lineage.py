@@ -31,7 +31,7 @@ from tidemark.model.dataset import Dataset
 given = json.load(sys.stdin)
 inputs = [Input(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("inputs")]
 outputs = [WrittenDataset(Dataset(**entry.pop("dataset")), **entry) for entry in given.pop("outputs")]
-told = facets(Lineage(**given, inputs=inputs, outputs=outputs))
+told = facets([Lineage(**given, inputs=inputs, outputs=outputs)])
 print(json.dumps({"inputs": [Serde.to_dict(part) for part in told.inputs],
                   "outputs": [Serde.to_dict(part) for part in told.outputs]}))
 """

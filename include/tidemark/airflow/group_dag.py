@@ -15,6 +15,7 @@ from typing import Any
 from airflow.sdk import Asset, get_current_context, task
 
 from tidemark.airflow import run_conf
+from tidemark.airflow.bundles import Planned, bundled, flat
 from tidemark.airflow.list_limit import longest_list
 from tidemark.airflow.lookup import airflow_lookup, database_of
 from tidemark.airflow.planned import manifests_of_run
@@ -46,7 +47,7 @@ from tidemark.pipeline.loader import member
 log = logging.getLogger(__name__)
 FAILED = "failed"  # the XCom of plan and close: by member, what is wrong with it
 ASKED_FOR = ("replay", "retry")  # lists of manifests, which may be of any member
-Planned = tuple[list[int], list[str]]
+PlannedMember = tuple[list[int], list[str]]
 
 
 def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
@@ -56,11 +57,11 @@ def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[st
     asset, hours_asset = asset_of(group.name), hours_asset_of(group.name)
 
     @task
-    def plan() -> list[int]:
+    def plan() -> list[Planned]:
         return plan_group(group, problem)
 
     @task(trigger_rule="all_done", outlets=[asset, hours_asset])
-    def close(planned: list[int] | None, *, outlet_events: Any = None) -> None:
+    def close(planned: list[Planned] | None, *, outlet_events: Any = None) -> None:
         task_context: Any = get_current_context()
         closed, failed = close_group(group, planned)
         task_context["ti"].xcom_push(FAILED, failed)
@@ -78,8 +79,9 @@ def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[st
     [planned, processed, closing] >> judging
 
 
-def plan_group(group: Group, problem: TidemarkError | None = None) -> list[int]:
-    """Manifest ids of all members. What hinders one is told by ``verdict``; the plan fails when no member has one."""
+def plan_group(group: Group, problem: TidemarkError | None = None) -> list[Planned]:
+    """Manifest ids of all members, or bundles of them. What hinders a member is told by ``verdict``; the plan fails
+    when none has a plan."""
     task_context: Any = get_current_context()
     params = task_context["params"]
     only = [str(topic) for topic in params.get("topics") or ()]
@@ -107,10 +109,10 @@ def plan_group(group: Group, problem: TidemarkError | None = None) -> list[int]:
 
 def _planned_members(
     group: Group, database: ManifestDatabase, task_context: Any, only: list[str], *, like_the_next: bool
-) -> Members[Planned]:
+) -> Members[PlannedMember]:
     named = _named_manifests(group, database, task_context["params"])
 
-    def planned(context: Context, members: int) -> Planned:
+    def planned(context: Context, members: int) -> PlannedMember:
         own_context = _context_of(task_context, named, context.pipeline_name)
         if own_context is None:
             return [], []
@@ -168,8 +170,8 @@ def _with_share(context: Context, share: int) -> Context:
 
 
 def _handed_to_airflow(
-    group: Group, database: ManifestDatabase, task_context: Any, members: Members[Planned]
-) -> list[int]:
+    group: Group, database: ManifestDatabase, task_context: Any, members: Members[PlannedMember]
+) -> list[Planned]:
     failed = {name: error.what for name, error in members.failed.items()}
     task_context["ti"].xcom_push(FAILED, failed)
     notes = [f"{name}: {line}" for name, (_, (_, lines)) in members.done.items() for line in lines]
@@ -186,11 +188,17 @@ def _handed_to_airflow(
         )
         oldest = {*sorted(ids)[:most]}  # else the members that stand last would wait for ever
         ids = [manifest_id for manifest_id in ids if manifest_id in oldest]
-    push_labels_of(database, task_context, group.name, ids, notes)
-    return ids
+    if group.shared.airflow.bundle == 1:
+        push_labels_of(database, task_context, group.name, [[each] for each in ids], notes)
+        return [*ids]
+    by_id = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
+    shared = group.shared
+    bundles = bundled([by_id[each] for each in ids], shared.airflow.bundle, shared.spark.records_per_task)
+    push_labels_of(database, task_context, group.name, bundles, notes)
+    return [*bundles]
 
 
-def close_group(group: Group, planned: list[int] | None) -> tuple[dict[str, Closed], dict[str, str]]:
+def close_group(group: Group, planned: list[Planned] | None) -> tuple[dict[str, Closed], dict[str, str]]:
     """Close each member that this run has planned or worked on; the second are the errors of the others, by name."""
     task_context: Any = get_current_context()
     closed: dict[str, Closed] = {}
@@ -199,9 +207,8 @@ def close_group(group: Group, planned: list[int] | None) -> tuple[dict[str, Clos
         return closed, failed
     lookup = cache(airflow_lookup)
     with airflow_verdict(), about(pipeline=group.name), database_of(task_context) as database:
-        if planned is None:
-            planned = manifests_of_run(database, group.name, task_context["ti"])
-        for name, ids in _worked_on(group, database, task_context, planned).items():
+        processed = manifests_of_run(database, group.name, task_context["ti"]) if planned is None else flat(planned)
+        for name, ids in _worked_on(group, database, task_context, processed).items():
             try:
                 closed[name] = _close_member(group, name, database, lookup, task_context, ids)
             except TidemarkError as error:

@@ -97,8 +97,11 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
     return Lineage(context.pipeline_name, manifest_id, attempt, inputs, outputs, unknown_fields, expectations)
 
 
-def facets(lineage: Lineage) -> Any:
-    """As Airflow's provider wants it: an ``OperatorLineage``. The provider must be installed."""
+def facets(lineages: Sequence[Lineage]) -> Any:
+    """The lineage of a task as Airflow's provider wants it: an ``OperatorLineage``. The provider must be installed.
+
+    Of a bundle, unknown fields are told by a facet for each manifest that has some.
+    """
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
     from openlineage.client.facet_v2 import (
@@ -111,19 +114,21 @@ def facets(lineage: Lineage) -> Any:
 
     of_input = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
     of_output = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
-    named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
-    run_facets = {}
-    quality: dict[str, InputDatasetFacet] = {}
-    if lineage.expectations:  # OpenLineage has them on what was read
-        assertion = data_quality_assertions_dataset.Assertion
-        made = [assertion(assertion=count.name, success=count.unmet == 0) for count in lineage.expectations]
-        quality["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(made)
-    if lineage.unknown_fields:
-        fields = [asdict(unknown) for unknown in lineage.unknown_fields]
-        run_facets[UNKNOWN_FIELDS] = RunFacet().with_additional_properties(**named, fields=fields)
-    return OperatorLineage(
-        run_facets=run_facets,
-        inputs=[
+    run_facets: dict[str, RunFacet] = {}
+    inputs: list[InputDataset] = []
+    outputs: list[OutputDataset] = []
+    for lineage in lineages:
+        named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
+        quality: dict[str, InputDatasetFacet] = {}
+        if lineage.expectations:  # OpenLineage has them on what was read
+            assertion = data_quality_assertions_dataset.Assertion
+            made = [assertion(assertion=count.name, success=count.unmet == 0) for count in lineage.expectations]
+            quality["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(made)
+        if lineage.unknown_fields:
+            fields = [asdict(unknown) for unknown in lineage.unknown_fields]
+            name = UNKNOWN_FIELDS if len(lineages) == 1 else f"{UNKNOWN_FIELDS}_{lineage.manifest_id}"
+            run_facets[name] = RunFacet().with_additional_properties(**named, fields=fields)
+        inputs += [
             InputDataset(
                 input_.dataset.namespace,
                 input_.dataset.name,
@@ -134,8 +139,8 @@ def facets(lineage: Lineage) -> Any:
                 },
             )
             for input_ in lineage.inputs
-        ],
-        outputs=[
+        ]
+        outputs += [
             OutputDataset(
                 output.dataset.namespace,
                 output.dataset.name,
@@ -144,5 +149,5 @@ def facets(lineage: Lineage) -> Any:
                 },
             )
             for output in lineage.outputs
-        ],
-    )
+        ]
+    return OperatorLineage(run_facets=run_facets, inputs=inputs, outputs=outputs)

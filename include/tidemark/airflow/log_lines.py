@@ -6,7 +6,7 @@ from tidemark.airflow.run_notes import cut
 from tidemark.errors import TidemarkError
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.publish import Outcome
-from tidemark.model.manifest import count_of
+from tidemark.model.manifest import Manifest, count_of
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
 from tidemark.model.receipt import ObjectKind
@@ -24,6 +24,14 @@ def label(manifest_id: int, ranges: Sequence[Range]) -> str:
         words.append(f"{name}{part.at.partition}:[{part.start}, {part.end})")
         topic = part.at.topic
     return cut(" ".join(words), LABEL)
+
+
+def label_of(manifests: Sequence[Manifest]) -> str:
+    """The label of a task; that of a bundle has its topics in place of ranges."""
+    if len(manifests) == 1:
+        return label(manifests[0].id, manifests[0].ranges)
+    topics = dict.fromkeys(part.at.topic for manifest in manifests for part in manifest.ranges)
+    return cut(f"manifests {', '.join(str(manifest.id) for manifest in manifests)}: {', '.join(topics)}", LABEL)
 
 
 def begins(order: Order, targets: Sequence[str], page: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, about
 from tidemark.lifecycle.context import Context, open_context
+from tidemark.pipeline.group import Group
 from tidemark.pipeline.settings import Pipeline
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,8 @@ def master_of(connection: Any, conn_id: str) -> str:
     return f"{master}:{connection.port}" if connection.port else str(master)
 
 
-def put_in_environment(pipeline: Pipeline, lookup: connections.Lookup) -> AbstractContextManager[None]:
-    """Put Airflow's connections that the pipeline names into the environment."""
+def put_in_environment(pipeline: Pipeline | Group, lookup: connections.Lookup) -> AbstractContextManager[None]:
+    """Put Airflow's connections that the pipeline, or any member of the group, names into the environment."""
     by_id = {conn_id: lookup(conn_id) for conn_id in pipeline.connections()}
     return connections.put_in_environment({conn_id: entry for conn_id, entry in by_id.items() if entry is not None})
 

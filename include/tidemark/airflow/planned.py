@@ -6,6 +6,7 @@ from typing import Any
 from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
 
 from tidemark.airflow.addresses import TaskTry
+from tidemark.airflow.bundles import flat
 from tidemark.airflow.lookup import database_of
 from tidemark.airflow.verdict import airflow_verdict
 from tidemark.database.client import ManifestDatabase
@@ -16,19 +17,21 @@ from tidemark.pipeline.each_topic import split_name
 class PlannedManifests(DictOfListsExpandInput):
     """The argument ``manifest_id`` of each mapped task, as ``expand`` makes it from the list of ``plan``.
 
-    A task that is cleared when Airflow has removed that list gets the manifest of its last attempt.
+    A task that is cleared when Airflow has removed that list gets the manifest of its last attempt, or all manifests
+    of its bundle that it has begun.
     """
 
-    def __init__(self, value: Any, pipeline_name: str) -> None:
+    def __init__(self, value: Any, pipeline_name: str, *, bundled: bool) -> None:
         super().__init__(value)
-        self.pipeline_name = pipeline_name
+        self.pipeline_name, self.bundled = pipeline_name, bundled
 
     def resolve(self, context: Mapping[str, Any]) -> tuple[Mapping[str, Any], set[int]]:
         try:
             return super().resolve(context)
         except KeyError:  # the XCom is None, which has no length
             with airflow_verdict(), database_of(context) as database:
-                return {"manifest_id": _of_task(database, self.pipeline_name, context["ti"])}, set()
+                manifests = _of_task(database, self.pipeline_name, context["ti"])
+                return {"manifest_id": manifests if self.bundled else manifests[-1]}, set()
 
 
 def _is_member(name: str, group: str) -> bool:
@@ -36,7 +39,7 @@ def _is_member(name: str, group: str) -> bool:
     return owner == group and topic is not None
 
 
-def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> int:
+def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> list[int]:
     manifests = _by_index(database, pipeline_name, instance.dag_id, instance.run_id, instance.task_id)
     if instance.map_index not in manifests:
         raise NotFound(
@@ -52,13 +55,15 @@ def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> i
 def manifests_of_run(database: ManifestDatabase, pipeline_name: str, instance: Any) -> list[int]:
     """The manifests that the mapped tasks of this run have worked on; ``instance`` is that of its task ``close``."""
     process = f"{instance.task_id.removesuffix('close')}process"
-    return sorted({*_by_index(database, pipeline_name, instance.dag_id, instance.run_id, process).values()})
+    return sorted({*flat(_by_index(database, pipeline_name, instance.dag_id, instance.run_id, process).values())})
 
 
-def _by_index(database: ManifestDatabase, pipeline_name: str, dag_id: str, run_id: str, task_id: str) -> dict[int, int]:
-    """By map index, the manifest of the newest attempt; the history names the tasks."""
+def _by_index(
+    database: ManifestDatabase, pipeline_name: str, dag_id: str, run_id: str, task_id: str
+) -> dict[int, list[int]]:
+    """By map index, the manifests that were begun, that of the newest attempt last; the history names the tasks."""
     prefix = f"airflow {dag_id} {run_id} {task_id}["
-    manifests = {}
+    manifests: dict[int, list[int]] = {}
     names = [
         pipeline_name,
         *(name for name in database.pipelines.names(retired=True) if _is_member(name, pipeline_name)),
@@ -66,5 +71,6 @@ def _by_index(database: ManifestDatabase, pipeline_name: str, dag_id: str, run_i
     for row in (row for name in names for row in database.attempts.by(name, prefix)):
         task = TaskTry.of(row["actor"])
         if task is not None and task.map_index is not None:
-            manifests[task.map_index] = row["manifest_id"]
+            own = manifests.setdefault(task.map_index, [])
+            own[:] = [*(each for each in own if each != row["manifest_id"]), row["manifest_id"]]
     return manifests

@@ -1,8 +1,11 @@
-"""``process``: one manifest from attempt to publication, as one Airflow task."""
+"""``process``: one manifest from attempt to publication, or a bundle of them, as one Airflow task."""
 
 import os
+import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,27 +17,29 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from tidemark.airflow import addresses, event_log, log_lines
+from tidemark.airflow.bundles import Planned, flat, in_turn, refuse_failed
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
-from tidemark.airflow.lookup import database_of, opened, put_in_environment, spark_master
+from tidemark.airflow.lookup import airflow_lookup, database_of, opened, put_in_environment, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
-from tidemark.airflow.verdict import airflow_verdict, next_try
-from tidemark.connections.lookup import Lookup
+from tidemark.airflow.verdict import airflow_verdict, may_help, next_try
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
-from tidemark.errors import Fenced, TidemarkError, WorkFailed
+from tidemark.errors import Fenced, TidemarkError, Unavailable, WorkFailed, about
 from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
-from tidemark.lifecycle.failed_tasks import watched_process
+from tidemark.lifecycle.failed_tasks import reason_of, watched_process
+from tidemark.lifecycle.work import SharedStage
+from tidemark.model.manifest import Manifest, ManifestState
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.group import Group, shared_settings
 from tidemark.pipeline.loader import member_of_file
 from tidemark.pipeline.settings import Engine, Pipeline
-from tidemark.spark.engines import OnServer, engine_of
+from tidemark.spark.engines import InSession, OnServer, engine_of
 from tidemark.spark.session import check_master, driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
@@ -51,12 +56,15 @@ class ProcessManifestOperator(SparkSubmitOperator):
     ``durable`` is off, because with it the provider may mark a cleared task as successful without running it. A done
     manifest is not processed again, unless a person cleared the task (then Airflow raises ``max_tries``) or the trigger
     form asks for a replay.
+
+    Of a bundle the manifests are done one after the other, in a Spark session of this process, and each has an attempt
+    of its own. A bundle that was cleared is replayed when all of it is done; else what is not done is processed.
     """
 
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
 
     def __init__(
-        self, *, pipeline: Pipeline | Group, manifest_id: int, conn_id: str = "spark_default", **kwargs: Any
+        self, *, pipeline: Pipeline | Group, manifest_id: Planned, conn_id: str = "spark_default", **kwargs: Any
     ) -> None:
         ours = spark_configuration(Environment.from_variables().spark_jars)
         settings = {**ours, **QUIET, **shared_settings(pipeline).spark.conf}
@@ -65,61 +73,108 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self.pipeline = shared_settings(pipeline)
         self.manifest_id = manifest_id
         self.ended_by_airflow = False
-        self.lineage: Lineage | None = None
+        self.lineage: list[Lineage] = []
         self._label: str | None = None
+        self._session: InSession | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Airflow's provider for OpenLineage calls this by its name when the task has ended, in the task's process."""
         del task_instance
-        return None if self.lineage is None else facets(self.lineage)
+        return facets(self.lineage) if self.lineage else None
 
     def execute(self, context: Any) -> None:
         with airflow_verdict():
-            self.pipeline = self._own_pipeline(context)
-        watching = watched_process(
-            lambda: database_of(context), self.pipeline.name, int(self.manifest_id), next_try=next_try(context)
-        )
-        with airflow_verdict(), watching, opened(self.pipeline, context) as whole_context:
+            with about(pipeline=self.pipeline.name), database_of(context) as database:
+                manifests = [database.manifests.get(each) for each in flat([self.manifest_id])]
+            if isinstance(self.manifest_id, list):
+                with self._shared_session():
+                    self._process_bundle(context, in_turn(manifests))
+            else:
+                self._process(context, manifests[0], replay=self._is_cleared(context) or self._is_wished_again(context))
+
+    def _process_bundle(self, context: Any, manifests: Sequence[Manifest]) -> None:
+        """Process each. What one lacks does not stop the others, unless they would all wait for the same, or Spark has
+        ended: the next try does those that were not begun."""
+        all_done = all(manifest.state is ManifestState.DONE for manifest in manifests)
+        replay = self._is_wished_again(context) or (all_done and self._is_cleared(context))
+        errors: dict[int, TidemarkError] = {}
+        for manifest in manifests:
+            self._raise_if_ended_by_airflow(manifest.pipeline_name, manifest.id)
+            if self._session is not None and self._session.has_died:
+                what = "it was not begun, since the Spark of this task has ended"
+                errors[manifest.id] = WorkFailed(what, next_step="the next try of this task does it")
+                break
+            try:
+                self._process(context, manifest, replay=replay)
+            except TidemarkError as error:
+                if self.ended_by_airflow:
+                    raise
+                self.log.error("%s", error)
+                errors[manifest.id] = error
+                if isinstance(error, Unavailable) and "sink" not in error.context:
+                    break
+            except Exception as defect:
+                self.log.exception("manifest %s of %s", manifest.id, manifest.pipeline_name)
+                errors[manifest.id] = WorkFailed(reason_of(defect), next_step=f"tidemark show {manifest.id}")
+        refuse_failed(self.pipeline.name, manifests, errors, may_help=any(map(may_help, errors.values())))
+
+    def _process(self, context: Any, manifest: Manifest, *, replay: bool) -> None:
+        pipeline = self._own_pipeline(manifest)
+        watching = watched_process(lambda: database_of(context), pipeline.name, manifest.id, next_try=next_try(context))
+        with watching, opened(pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
-            if self._was_replayed_by_another(context, pipeline_context):
+            if self._was_replayed_by_another(context, pipeline_context, manifest.id):
                 return
             try:
                 outcome = process_manifest(
-                    pipeline_context,
-                    int(self.manifest_id),
-                    self._stage_of(context, pipeline_context),
-                    replay=self._is_replay(context),
+                    pipeline_context, manifest.id, self._stage_of(context, pipeline_context), replay=replay
                 )
             except Fenced as fenced:
-                if self._was_replayed_by_another(context, pipeline_context):
+                if self._was_replayed_by_another(context, pipeline_context, manifest.id):
                     return
                 fenced.next_step = (
-                    f"the newer attempt does the work. When tidemark show {self.manifest_id} says that it is "
+                    f"the newer attempt does the work. When tidemark show {manifest.id} says that it is "
                     "published, mark this task as success and clear the task close of this run"
                 )
                 raise
-            self.lineage = lineage_if_asked(pipeline_context, outcome)
-            self._write_log(log_lines.ends(pipeline_context, outcome, self._page()))
+            lineage = lineage_if_asked(pipeline_context, outcome)
+            self.lineage += [lineage] if lineage else []
+            page = addresses.page_address(pipeline.name, manifest.id)
+            self._write_log(log_lines.ends(pipeline_context, outcome, page))
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
-    def _own_pipeline(self, context: Any) -> Pipeline:
+    def _own_pipeline(self, manifest: Manifest) -> Pipeline:
         """Return the member of a group that the manifest belongs to."""
         if not isinstance(self.deployed_as, Group):
             return self.deployed_as
-        with database_of(context) as database:
-            name = database.manifests.get(int(self.manifest_id)).pipeline_name
-        return member_of_file(self.deployed_as, split_name(name)[1] or name)
+        return member_of_file(self.deployed_as, split_name(manifest.pipeline_name)[1] or manifest.pipeline_name)
+
+    @contextmanager
+    def _shared_session(self) -> Iterator[None]:
+        """The session of a bundle, with the options of the Spark connection and of this operator."""
+        environment = Environment.from_variables()
+        if engine_of(self.pipeline, environment) is not Engine.SUBMIT:
+            yield
+            return
+        # Tasks of a local Spark have the environment that its JVM began with: the connections of all members.
+        connections = put_in_environment(self.deployed_as, cache(airflow_lookup))
+        with connections, TemporaryDirectory(prefix="tidemark-spark-") as folder:
+            self.conf = {}  # the session has its own
+            command = self._get_hook()._build_spark_submit_command("pyspark-shell")
+            os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(command[1:])
+            master = spark_master(self._conn_id)
+            self._session = InSession(self.pipeline, environment, master, None, self.log.info, Path(folder))
+            try:
+                yield
+            finally:
+                self._session.close()
 
     def manifest_label(self) -> str:
         """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
         if self._label is None:
-            manifest_id = int(self.manifest_id)
             with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
-                self._label = log_lines.label(manifest_id, database.manifests.get(manifest_id).ranges)
+                self._label = log_lines.label_of(database.manifests.find(ids=flat([self.manifest_id])))
         return self._label
-
-    def _page(self) -> str | None:
-        return addresses.page_address(self.pipeline.name, int(self.manifest_id))
 
     def _write_log(self, lines: list[str]) -> None:
         for line in lines:
@@ -133,18 +188,19 @@ class ProcessManifestOperator(SparkSubmitOperator):
         if not is_local(master):
             self.py_files = str(package_zip(Environment.from_variables().home))
 
-    def _is_replay(self, context: Any) -> bool:
-        cleared = context["ti"].max_tries > self.retries
-        return cleared or bool(context["params"].get("replay") or context["params"].get("fill"))
+    def _is_cleared(self, context: Any) -> bool:
+        return bool(context["ti"].max_tries > self.retries)
 
-    def _was_replayed_by_another(self, context: Any, pipeline_context: Context) -> bool:
+    def _is_wished_again(self, context: Any) -> bool:
+        return bool(context["params"].get("replay") or context["params"].get("fill"))
+
+    def _was_replayed_by_another(self, context: Any, pipeline_context: Context, manifest_id: int) -> bool:
         """Runs of a backfill that replays may share a manifest: each waits for the others, and one of them does it.
 
         A run that was cleared begins anew, so what was done before that does not count.
         """
         if not context["params"].get("replay"):
             return False
-        manifest_id = int(self.manifest_id)
         wait_for_others(pipeline_context, [manifest_id], limit=LONGEST_WAIT)
         attempt = replayed_since(pipeline_context, manifest_id, context["dag_run"].start_date)
         if attempt is not None:
@@ -152,51 +208,51 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return attempt is not None
 
     def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:
-        """Stages by an application that is submitted, or on a Spark Connect server."""
+        """Stages by an application that is submitted, in the session of a bundle, or on a Spark Connect server."""
         environment = Environment.from_variables()
-        if engine_of(self.pipeline, environment) is Engine.SUBMIT:
+        stage: SharedStage
+        if self._session is not None:
+            stage = self._session
+        elif engine_of(self.pipeline, environment) is Engine.SUBMIT:
             self._send_to(spark_master(self._conn_id))
             return lambda order: self._submitted(order, context, pipeline_context)
-        stage = OnServer(pipeline_context, environment, self.log.info)
-        return lambda order: self._stage_on_server(order, stage, pipeline_context)
+        else:
+            stage = OnServer(pipeline_context, environment, self.log.info)
+        return lambda order: self._staged(order, stage, pipeline_context)
 
     def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
         targets = [sink.target for sink in pipeline_context.sinks if sink.name in names]
-        self._write_log(log_lines.begins(order, targets, self._page()))
+        page = addresses.page_address(order.pipeline_name, order.manifest_id)
+        self._write_log(log_lines.begins(order, targets, page))
         event_log.emit(events.attempt_begins(order))
 
-    def _stage_on_server(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
+    def _staged(self, order: Order, stage: Stage, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)
         try:
-            with put_in_environment(self.pipeline, pipeline_context.lookup):
+            with put_in_environment(pipeline_context.pipeline, pipeline_context.lookup):
                 return stage(order)
         except TidemarkError:
-            self._raise_if_ended_by_airflow(order)
+            self._raise_if_ended_by_airflow(order.pipeline_name, order.manifest_id)
             raise
 
     def _submitted(self, order: Order, context: Any, pipeline_context: Context) -> Receipt:
         self._begins(order, pipeline_context)
         environment = Environment.from_variables()
         orders = environment.home / "_orders" / pipeline_context.database.id()
-        file = write_order(order, orders, self._own_folder(order))
+        file = write_order(order, orders, _own_folder(order, pipeline_context.pipeline))
         self.application_args = [str(file)]
         self.name = f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
         try:
-            self._submit(file, order, context, pipeline_context.lookup)
+            with put_in_environment(pipeline_context.pipeline, pipeline_context.lookup):
+                self._submit(file, order, context)
             return read_receipt(file, order)
         finally:
             remove_order(file)
 
-    def _own_folder(self, order: Order) -> str | None:
-        """The folder of one of the order's sinks, or None. There the order is removed with the attempt's staging."""
-        names = {sink.name for sink in order.sinks}
-        folders = [sink.own_folder(self.pipeline.name) for sink in self.pipeline.sinks if sink.name in names]
-        return next((folder for folder in folders if folder and folder.startswith("/")), None)
-
-    def _submit(self, file: Path, order: Order, context: Any, lookup: Lookup) -> None:
+    def _submit(self, file: Path, order: Order, context: Any) -> None:
         try:
-            with TemporaryDirectory(prefix="tidemark-spark-") as folder, put_in_environment(self.pipeline, lookup):
+            with TemporaryDirectory(prefix="tidemark-spark-") as folder:
                 master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
                 self.conf = driver_configuration(master, Path(folder), self.conf or {}, order.span, jars)
                 super().execute(context)
@@ -218,7 +274,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
     def _raise_reason(self, file: Path, order: Order) -> None:
         """Raise why Spark failed, if it says so, alone: Airflow's exception would hide it below Spark's log."""
-        self._raise_if_ended_by_airflow(order)
+        self._raise_if_ended_by_airflow(order.pipeline_name, order.manifest_id)
         submitted = self._hook and self._hook._submit_sp
         if submitted:
             try:
@@ -226,16 +282,22 @@ class ProcessManifestOperator(SparkSubmitOperator):
             except TidemarkError as reason:
                 raise reason from None
 
-    def _raise_if_ended_by_airflow(self, order: Order) -> None:
+    def _raise_if_ended_by_airflow(self, pipeline_name: str, manifest_id: int) -> None:
         if self.ended_by_airflow:
             raise WorkFailed(
                 "Airflow ended this task, and Spark with it: somebody marked or cleared it, or its worker was stopped",
                 next_step="nothing is published; clear the task to do the manifest, or: "
-                f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
-                pipeline=order.pipeline_name,
-                manifest=order.manifest_id,
-                attempt=order.attempt,
+                f"tidemark retry {pipeline_name} --manifest {manifest_id}",
+                pipeline=pipeline_name,
+                manifest=manifest_id,
             ) from None
+
+
+def _own_folder(order: Order, pipeline: Pipeline) -> str | None:
+    """The folder of one of the order's sinks, or None. There the order is removed with the attempt's staging."""
+    names = {sink.name for sink in order.sinks}
+    folders = [sink.own_folder(pipeline.name) for sink in pipeline.sinks if sink.name in names]
+    return next((folder for folder in folders if folder and folder.startswith("/")), None)
 
 
 def started() -> list[psutil.Process]:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from airflow.sdk import Asset, get_current_context
 
 from tidemark.airflow import addresses, event_log, run_conf
+from tidemark.airflow.bundles import flat
 from tidemark.airflow.list_limit import longest_list, refuse_over_limit
-from tidemark.airflow.log_lines import label
+from tidemark.airflow.log_lines import label_of
 from tidemark.airflow.lookup import database_of, opened, spark_master
 from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
 from tidemark.airflow.planned import PlannedManifests, manifests_of_run
@@ -54,7 +55,7 @@ def hours_asset_of(name: str) -> Asset:
 
 
 def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str, Any]) -> Any:
-    """``process``, mapped over the manifests that ``plan`` answers with."""
+    """``process``, mapped over the manifests, or the bundles of them, that ``plan`` answers with."""
     shared = shared_settings(pipeline)
     process_arguments = {
         "map_index_template": "{{ task.manifest_label() }}",
@@ -66,7 +67,9 @@ def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str
     processed: Any = ProcessManifestOperator.partial(task_id="process", pipeline=pipeline, **process_arguments).expand(
         manifest_id=planned
     )
-    processed.expand_input = PlannedManifests(processed.expand_input.value, pipeline.name)
+    processed.expand_input = PlannedManifests(
+        processed.expand_input.value, pipeline.name, bundled=shared.airflow.bundle > 1
+    )
     return processed
 
 
@@ -141,14 +144,18 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
         ids, notes = manifests_to_process(context, pipeline, task_context)
         for line in notes:
             log.warning(line)
-        push_labels_of(context.database, task_context, pipeline.name, ids, notes)
+        push_labels_of(context.database, task_context, pipeline.name, [[each] for each in ids], notes)
         return ids
 
 
-def push_labels_of(database: ManifestDatabase, task_context: Any, name: str, ids: list[int], notes: list[str]) -> None:
-    """Hand the labels of these manifests to the scheduler, and the notes of the run of a pipeline or a group."""
+def push_labels_of(
+    database: ManifestDatabase, task_context: Any, name: str, tasks: list[list[int]], notes: list[str]
+) -> None:
+    """Hand the labels of the tasks that process these manifests to the scheduler, and the notes of the run of a
+    pipeline or a group."""
+    ids = flat(tasks)
     manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
-    labels = [label(manifest_id, manifests[manifest_id].ranges) for manifest_id in ids]
+    labels = [label_of([manifests[manifest_id] for manifest_id in own]) for own in tasks]
     push_labels(task_context, labels, notes, addresses.links(name, ids))
 
 

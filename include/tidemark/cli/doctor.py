@@ -106,11 +106,13 @@ def _of_group(environment: Environment, group: Group) -> tuple[list[Pipeline], l
     members = [member(group, topic) for topic in planned if topic not in group.wrong] or [group.shared]
     findings = [failed(f"{group.member_name(topic)}: file", error.what, error.next_step)
                 for topic, error in group.wrong.items()]  # fmt: skip
-    if len(members) > MANY and engine_of(group.shared, environment) is Engine.SUBMIT:
+    starts_each = engine_of(group.shared, environment) is Engine.SUBMIT and group.shared.airflow.bundle == 1
+    if len(members) > MANY and starts_each:
         findings.append(warning(
             f"{group.name}: engine", f"it has {len(members)} topics, and Airflow starts a Spark application for each "
             "manifest, which takes about 12 s of a processor", "keep a server up: tidemark spark serve, and "
-            "spark: {engine: connect} in the file"))  # fmt: skip
+            "spark: {engine: connect} in the file; or let a task do several of them in one application: "
+            f"airflow: {{bundle: {MANY}}}"))  # fmt: skip
     return members, findings
 
 

@@ -35,6 +35,13 @@ class AirflowTasks(Section):
         description="How long a run may take after it was queued; one that takes longer is reported once.",
         examples=["45m"],
     )
+    bundle: StrictInt = Field(
+        default=1,
+        ge=1,
+        le=1_000,
+        description="Of a group of topics: small manifests that one task processes, one after the other in one Spark "
+        "application, at most. Together they have no more offsets than spark.records_per_task.",
+    )
     own_dag: StrictBool = Field(
         default=False, description="Whether a DAG file of yours makes the DAG, with tidemark.airflow.dag.pipeline_dag."
     )

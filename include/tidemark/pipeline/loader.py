@@ -74,11 +74,18 @@ def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) 
             pipeline: Pipeline | Group = _group(str(file), document, load_context)
         else:
             pipeline = Pipeline.model_validate(document.value, context=load_context)
+            _refuse_bundle(pipeline)
     except ValidationError as invalid:
         problems += _explained(invalid, document)
     if problems:
         raise _invalid(str(file), problems)
     return pipeline
+
+
+def _refuse_bundle(pipeline: Pipeline) -> None:
+    if pipeline.airflow.bundle > 1:
+        raise wrong_at(("airflow", "bundle"), f"is for a file with {each_topic.KEY}, whose topics share an "
+            "application: leave it out; larger slices make fewer manifests of one topic")  # fmt: skip
 
 
 def _invalid(file: str, problems: Sequence[tuple[int, Place, str]]) -> InvalidPipelines:

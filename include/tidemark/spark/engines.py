@@ -5,7 +5,8 @@ Airflow submits a job instead of the session; which of the two it is, ``engine_o
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemark.environment import Environment
@@ -40,7 +41,8 @@ def stage_in(
     """
     if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
         return OnServer(context, environment, report)
-    return _InSession(context, environment, master or environment.spark_master, report)
+    log = environment.home / "_logs" / "spark.log"
+    return InSession(context.pipeline, environment, master or environment.spark_master, log, report)
 
 
 class OnServer:
@@ -50,7 +52,7 @@ class OnServer:
         require("connect", "a Spark Connect server")
         self._context, self._environment = context, environment
         self._remote = remote_of(environment, context.lookup)
-        self._report = _reporter(context, report)
+        self._report = _reporter(context.pipeline, report)
 
     def start(self, records: int) -> None:
         """The server is there already."""
@@ -76,12 +78,22 @@ class OnServer:
         )
 
 
-class _InSession:
-    def __init__(self, context: Context, environment: Environment, master: str, report: Report | None) -> None:
-        self._context, self._environment = context, environment
-        self._master = master
-        self._log = environment.home / "_logs" / "spark.log"
-        self._report = _reporter(context, report)
+class InSession:
+    """Stages in a session of this process, which opens when the first order comes. ``pipeline``: one that says how
+    Spark works, or what a group shares. ``log`` and ``folder``: as for ``open_session``."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        environment: Environment,
+        master: str,
+        log: Path | None,
+        report: Report | None,
+        folder: Path | None = None,
+    ) -> None:
+        self._spark, self._environment = pipeline.spark, environment
+        self._master, self._log, self._folder = master, log, folder
+        self._report = _reporter(pipeline, report)
         self._session: SparkSession | None = None
         self._tags: set[str] = set()  # of the jobs at work
 
@@ -89,10 +101,29 @@ class _InSession:
         """Opens the session: while it opens, our output goes to the log, and Ctrl-C is kept until it is open."""
         from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
 
-        environment, conf = self._environment, self._context.pipeline.spark.conf
+        environment = self._environment
         self._session = open_session(
-            self._master, environment.spark_jars, self._log, home=environment.home, conf=conf, records=records
-        )
+            self._master, environment.spark_jars, self._log, home=environment.home, conf=self._spark.conf,
+            records=records, folder=self._folder,
+        )  # fmt: skip
+
+    @property
+    def has_died(self) -> bool:
+        """Return whether the JVM of the session has ended: then every further order would fail."""
+        if self._session is None:
+            return False
+        from tidemark.spark.job import jvm_of_session
+
+        jvm = jvm_of_session()
+        return jvm is not None and jvm.poll() is not None
+
+    def close(self) -> None:
+        """Stop the session, if it is open; its JVM ends with this process."""
+        if self._session is not None:
+            from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+            with suppress(Py4JError, OSError):
+                self._session.stop()
 
     def end_jobs(self) -> None:
         from tidemark.spark.jobs import end_job
@@ -111,7 +142,7 @@ class _InSession:
 
         tag = tag_of(order.manifest_id, order.attempt)
         session = self._session
-        if self._context.pipeline.spark.parallel_slices > 1:
+        if self._spark.parallel_slices > 1:
             session = with_own_properties(session)
         self._tags.add(tag)
         try:
@@ -121,10 +152,10 @@ class _InSession:
             self._tags.discard(tag)
 
 
-def _reporter(context: Context, report: Report | None) -> Callable[[Order], Report] | None:
+def _reporter(pipeline: Pipeline, report: Report | None) -> Callable[[Order], Report] | None:
     """By order what to call with a line about its job; where several slices work at once, it names the manifest."""
     if report is None:
         return None
-    if context.pipeline.spark.parallel_slices == 1:
+    if pipeline.spark.parallel_slices == 1:
         return lambda _: report
     return lambda order: lambda line: report(f"manifest {order.manifest_id}, {line}")

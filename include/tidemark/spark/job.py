@@ -179,11 +179,15 @@ def failure(order: Order, error: Exception, reader: Reader, more: str) -> Tidema
     )
 
 
+def jvm_of_session() -> subprocess.Popen[bytes] | None:
+    """The JVM that this process has started for its session; None when ``spark-submit`` started it."""
+    return getattr(SparkContext._gateway, "proc", None)
+
+
 def _status_of_jvm(error: Exception) -> int | None:
     """Return the status with which the JVM that this process started has ended; None while it lives, or when
     ``spark-submit`` started it."""
-    gateway = SparkContext._gateway
-    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    jvm = jvm_of_session()
     if jvm is None:
         return None
     try:

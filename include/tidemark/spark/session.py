@@ -104,12 +104,14 @@ def open_session(
     home: Path = Path(),
     conf: Mapping[str, str] = NOTHING,
     records: int | None = 0,
+    folder: Path | None = None,
 ) -> SparkSession:
     """A session in this process; its JVM ends with the process, even when the process is killed.
 
     ``log``: the file for the JVM's standard output and error; None: they go to ours. ``home``: the folder for the zip
     of our package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job
-    reads at most; None: it stays up for many jobs.
+    reads at most; None: it stays up for many jobs. ``folder``: where the JVM works; None: in one that this process
+    removes when it ends.
 
     Raises ``Unavailable`` when no master answers.
     """
@@ -118,8 +120,9 @@ def open_session(
     for name in LOGGERS_OF_PY4J:  # a filter sees only what is logged to its own logger
         logging.getLogger(name).addFilter(_no_traceback_of_py4j)
     with _interruptible(), _output_to(log):
-        folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
         session = _session(
             master, {**spark_configuration(jars), **driver_configuration(master, folder, conf, records, jars)}, log
         )
