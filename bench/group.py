@@ -1,6 +1,7 @@
 """Measures a group: many small topics in one file, planned and then run by hand, in one session of Spark.
 
-The run is one of all topics, and once more when nothing is new. All rows of the lake are counted.
+The run is one of all topics, and once more when nothing is new. All rows of the lake are counted. The DAG of the file
+is made as Airflow's DAG processor makes it.
 """
 
 import os
@@ -34,6 +35,13 @@ STEPS = {
     "run": ("run", NAME, "--run-key", "first"),
     "idle": ("run", NAME),
 }
+DAG = """
+import time
+from tidemark.airflow.dag import dags
+began = time.process_time()
+[dag] = dags().values()
+print(time.process_time() - began, len(dag.tasks))
+"""
 Fill = Callable[[str, int, int], None]
 
 
@@ -58,6 +66,7 @@ def measure(postgres: Postgres, broker: Broker, fill: Fill, folder: Path, member
             }
             for step, words in STEPS.items():
                 figures["steps"][step] = _step(words, environment, home / f"{step}.log")
+            figures["dag"] = _dag({**environment, "AIRFLOW_HOME": str(home / "airflow")})
         files = list((home / "lake" / "raw").rglob("*.parquet"))
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows != members * RECORDS:
@@ -76,6 +85,16 @@ def _file(servers: str, root: str) -> dict[str, Any]:
         "event_time": {},
         "sinks": [{"files": {"root": root, "layout": "raw/{stream}/%Y-%m-%d/%H"}}],
     }
+
+
+def _dag(environment: Mapping[str, str]) -> dict[str, float]:
+    """The processor time of making the DAG, after all imports, and its tasks."""
+    command = [sys.executable, "-c", DAG]
+    made = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
+    if made.returncode != 0:
+        raise SandboxFailed(f"the DAG was not made\n{made.stderr[-3000:]}", next_step=f"tidemark validate {NAME}")
+    cpu, tasks = made.stdout.split()[-2:]
+    return {"cpu": float(cpu), "tasks": int(tasks)}
 
 
 def _step(words: tuple[str, ...], environment: Mapping[str, str], log: Path) -> dict[str, float]:

@@ -371,6 +371,11 @@ def _group(group: dict[str, Any]) -> str:
         f"| {GROUP_STEPS[step]} | {each['whole']:.1f} s | {each['cpu']:.1f} s | {each['load']:.1f} |"
         for step, each in group["steps"].items()
     ]
+    dag = group["dag"]
+    rows += [
+        "",
+        f"Its DAG has {dag['tasks']} tasks, and is made in {dag['cpu']:.2f} s of processor time after imports.",
+    ]
     return "\n".join(rows)
 
 

@@ -106,7 +106,8 @@ def test_the_tables_name_every_contender_and_those_of_a_part_stand_between_its_m
     turn = {"format": "iceberg", "rows": 5_000_000, "changed": 1_000, "tidemark": own}
     figures["rows"] = [turn | {"spark": others}, turn | {"spark": others | {"cpu": 10.0}}]
     step = {"whole": 10.0, "cpu": 5.0, "load": 0.5}
-    figures["group"] = {"members": 200, "records": 200, "steps": dict.fromkeys(group.STEPS, step), "files": 200}
+    figures["group"] = {"members": 200, "records": 200, "steps": dict.fromkeys(group.STEPS, step), "files": 200,
+                        "dag": {"cpu": 0.02, "tasks": 4}}  # fmt: skip
     parts = report.sections(figures)
     text = "\n\n".join(parts.values())
     assert all(f"| {name} |" in text for name in report.NAMES.values())
