@@ -83,11 +83,14 @@ ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 
 
 def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
-    """The pipelines that no plan has succeeded of, and whose DAG the caller may read."""
+    """The pipelines and members of groups that no plan has succeeded of, and whose DAG the caller may read."""
     dags, names = get_auth_manager().get_authorized_dag_ids(user=user), database.pipelines.names(retired=True)
     planned = {*names, *(split_name(name)[0] for name in names)}
     new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
-    return unplanned(new) if new else []
+    refused = [name for name in database.tasks.pipelines_noted() if split_name(name)[1] and name not in planned]
+    homes = {name: dag_of(name, tasks) for name in refused}
+    of_groups = [Unplanned(name, dag_id, None, None) for name, dag_id in homes.items() if dag_id in dags]
+    return [*(unplanned(new) if new else []), *of_groups]
 
 
 UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
@@ -105,7 +108,7 @@ def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: 
     """Return the failed runs of pipelines that the caller may read: of those whose newest scheduled run planned
     nothing, and, where no plan has ever succeeded, of those whose newest run failed."""
     planned = {name: tasks[name] for name in readable if name in tasks}
-    first = {each.pipeline: tasks[each.pipeline] for each in new}
+    first = {each.pipeline: tasks[each.pipeline] for each in new if each.pipeline in tasks}
     failed = failed_runs(planned, asked_for=False) if planned else {}
     return failed | (failed_runs(first, asked_for=True) if first else {})
 

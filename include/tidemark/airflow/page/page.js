@@ -18,6 +18,15 @@ if (waiting) {
   setInterval(() => touched || document.hidden || location.reload(), 1000 * Number(waiting.dataset.reload));
 }
 
+// A group that somebody has opened stays open when the list is looked at again.
+for (const group of document.querySelectorAll("details[data-group]")) {
+  const key = `tidemark group ${group.dataset.group}`;
+  group.open = sessionStorage.getItem(key) !== null;
+  group.addEventListener("toggle", () =>
+    group.open ? sessionStorage.setItem(key, "open") : sessionStorage.removeItem(key),
+  );
+}
+
 // A button beside each command puts it on the clipboard. Browsers give a page without https none: then it is selected.
 for (const command of document.querySelectorAll(".command")) {
   const code = command.querySelector("code");

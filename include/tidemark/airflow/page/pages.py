@@ -1,6 +1,7 @@
 """The pages: each gathers what ``content`` and the views have, and hands it to its template."""
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Annotated, Literal
@@ -59,7 +60,7 @@ from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
-from tidemark.operations.status import State, own_problems, shared_causes
+from tidemark.operations.status import State, group_of, members_in_short, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.each_topic import split_name
 from tidemark.views.lanes import WITH_LETTERS, lane_views
@@ -106,7 +107,8 @@ def pipelines(
 ) -> Response:
     """Those that need a person first, the worst on top; with a filter, of what it lets through.
 
-    What keeps several of them from ``ok`` is told once, above all.
+    What keeps several of them from ``ok`` is told once, above all. Members of a group that need nobody are one row that
+    opens, unless a filter asks for some of them.
     """
     views = [view for view, _ in content.pipelines_of(database, listed, failed)]
     views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
@@ -117,11 +119,12 @@ def pipelines(
     shown = [view for view in views if name in view.pipeline_name and state in ("", view.state)]
     first_plans = {each.pipeline: each for each in unplanned}
     new = [view for view in shown if view.state is State.NEW and not first_plans[view.pipeline_name].path]
+    rows = [view for view in shown if view not in new]
     numbers = {view.pipeline_name: _numbers(view) for view in shown}
     runs = content.runs_of_each(database, [view for view in shown if view.pipeline_name not in first_plans])
     values = {
         "new": new,
-        "rows": [view for view in shown if view not in new],
+        "rows": rows if name or state else _folded(rows, views, problems),
         "numbers": numbers,
         "runs": runs,
         "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
@@ -134,6 +137,39 @@ def pipelines(
         "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
     }  # fmt: skip
     return page(request, "pipelines.html", values)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The members of a group without a problem of their own, as one row; ``words`` count all members. ``apart``: how
+    many have a row of their own."""
+
+    group: str
+    words: str
+    healthy: bool
+    apart: int
+    members: list[PipelineView]
+
+
+def _folded(
+    rows: Sequence[PipelineView], views: Sequence[PipelineView], problems: Mapping[str, Sequence[Problem]]
+) -> list[PipelineView | Fold]:
+    """The same rows, where those of a group that need nobody are folded in the place of their first."""
+    folded: list[PipelineView | Fold] = []
+    folds: dict[str, Fold] = {}
+    for view in rows:
+        group = group_of(view.pipeline_name)
+        if group is None or problems[view.pipeline_name]:
+            folded.append(view)
+            continue
+        if group not in folds:
+            members = [each for each in views if group_of(each.pipeline_name) == group]
+            apart = sum(bool(problems[each.pipeline_name]) for each in members)
+            healthy = all(each.healthy for each in members)
+            folds[group] = Fold(group, members_in_short(group, members), healthy, apart, [])
+            folded.append(folds[group])
+        folds[group].members.append(view)
+    return folded
 
 
 def _numbers(view: PipelineView) -> dict[str, int]:
