@@ -11,12 +11,16 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.integration.test_groups_in_airflow import Run
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
+from tidemark.airflow import planned as planned_manifests
 from tidemark.airflow import process
+from tidemark.airflow.planned import PlannedManifests
+from tidemark.database.client import ManifestDatabase
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 
@@ -116,6 +120,20 @@ def test_a_plan_makes_bundles_and_close_knows_the_manifests_in_them(world: World
     assert run.close(planned) == (members, set())
     assert Run(world).close(None)[0] == members, "the history knows them when Airflow has removed the list"
     assert attempts(world) == {name: [(1, "published")] for name in NAMES}
+
+
+def test_a_task_that_is_cleared_when_airflow_has_removed_the_list_gets_its_bundle_again(world: World) -> None:
+    [bundle, _] = Run(world).plan()
+    execute(world, bundle)
+    given = PlannedManifests({"manifest_id": None}, "demo", bundled=True)
+    instance = SimpleNamespace(dag_id="demo", run_id="a run", task_id="process", map_index=0)
+    database = ManifestDatabase(world.dsn, "a test")
+    with (
+        mock.patch.object(planned_manifests, "database_of", return_value=database),
+        mock.patch.object(DictOfListsExpandInput, "resolve", side_effect=KeyError),
+    ):
+        arguments, _ = given.resolve({"ti": instance})
+    assert arguments == {"manifest_id": bundle}
 
 
 def test_one_bad_topic_fails_the_task_by_name_and_a_cleared_one_does_what_is_not_done(
