@@ -14,7 +14,7 @@ from tests.worlds.totals_world import TotalsWorld
 from tests.worlds.world import wait_ended, wait_stopped, wake
 from tidemark.failpoints import FAILPOINTS
 
-SEEN = table("### Totals")
+SEEN = table("### A table")
 Make = Callable[..., TotalsWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
 
