@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup classes run up down unit test test-all test-more test-ui test-spark test-stores test-compose docs test-faults bench lint dump lock clean python
+.PHONY: help setup classes run up down unit test test-all test-more test-ui test-spark test-stores test-compose docs reference test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -28,6 +28,7 @@ help:
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; 10 minutes, 4 GB
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
+##   make reference   the tables of keys in docs/configuration.md, from the settings classes
 ##   make lint    ruff and mypy, as in CI
 ##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
@@ -111,6 +112,9 @@ docs: setup
 	@$(BIN)/python -m sandbox.bootstrap.browser
 	@TIDEMARK_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui -k "becomes_done or trigger_form"
 	@$(BIN)/python -m sandbox.bootstrap.site
+
+reference: setup
+	@$(BIN)/python -m sandbox.bootstrap.reference
 
 # pytest ends after 45 minutes at the latest.
 test-faults: classes

@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 _ESCAPE = "\\"
 _OF_PATHS = re.compile(r"[.\[\\]")
+_LINK = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)|\[([^\]]*)\]\([^)]*\)")
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
@@ -26,6 +27,11 @@ def folded(name: str) -> str:
     compares them (it takes the i without a dot for i), or by the form in which Unicode composes a letter."""
     composed = normalize("NFC", name).replace("\u0130", "i")
     return normalize("NFC", composed.upper().casefold())
+
+
+def without_links(text: str) -> str:
+    """The text of a page without its links: their words stay, and a link in brackets goes."""
+    return _LINK.sub(lambda link: link[1] or "", text)
 
 
 def column_of_arrow(name: str) -> str:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from sandbox.bootstrap.reference import keys_of, written
 from tests.unit.pipeline_text import changed
 from tidemark.kinds import OUR_PROVIDERS
 from tidemark.pipeline.loader import find, load, pipeline_files
@@ -68,21 +69,6 @@ def test_every_example_is_valid_here_and_for_editors() -> None:
     assert len({load(file, {}).name for file in files}) == len(files) >= 4
 
 
-def keys_of(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
-    """Every key a file may have, by its full path: ``source.kafka.slice.max_records``."""
-    keys: dict[str, dict[str, Any]] = {}
-    parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
-    parts += [node["items"]] if "items" in node else []
-    for part in parts:
-        target = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
-        if target is not node and ("$ref" not in part or "anyOf" in target):
-            keys |= keys_of(schema, target, prefix)
-        for key, below in target.get("properties", {}).items() if target is not node or prefix == "" else ():
-            keys[f"{prefix}{key}"] = below
-            keys |= keys_of(schema, below, f"{prefix}{key}.")
-    return keys
-
-
 def may_be_a_value(node: dict[str, Any]) -> bool:
     """Whether a key that has keys below it may be a word or a time instead."""
     return any("enum" in part or "const" in part for part in node.get("anyOf", []))
@@ -117,6 +103,16 @@ def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_othe
             assert "default" not in keys[key], key
         elif default != "as `on_error`":
             assert json.dumps(keys[key]["default"]).strip('"') == default.strip("`").strip('"'), key
+
+
+def test_the_tables_of_keys_are_those_of_the_settings() -> None:
+    page = (REPOSITORY / "docs/configuration.md").read_text()
+    assert page == written(page, json_schema(links=True)), "make reference writes them"
+
+
+def test_editors_get_the_words_of_the_page_without_links() -> None:
+    assert ".md#" in json.dumps(json_schema(links=True))
+    assert ".md#" not in json.dumps(json_schema())
 
 
 def test_every_example_of_the_documentation_loads(write: Write) -> None:

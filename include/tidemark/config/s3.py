@@ -21,18 +21,31 @@ class S3Settings(Section):
     """Access to the store of an ``s3://`` root; None: the connection decides, or else boto3's own sources."""
 
     endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
-        default=None, description="Address of a store that is not AWS.", examples=["https://minio:9000"]
+        default=None,
+        description="For `s3://` only: a store that is not AWS, such as `https://minio:9000`.",
+        examples=["https://minio:9000"],
     )
-    region: str | None = Field(default=None, description="Region of the bucket.", examples=["eu-central-1"])
+    region: str | None = Field(
+        default=None,
+        description="The region of the bucket. Without it: the region of the connection or of the profile, else "
+        "`us-east-1`.",
+        examples=["eu-central-1"],
+    )
     path_style: StrictBool | None = Field(
-        default=None, description="Whether the bucket stands in the path; it does when there is an endpoint_url."
+        default=None,
+        description="Whether the bucket is part of the path, not of the host's name. The default is yes with an "
+        "`endpoint_url`; else boto3 chooses.",
     )
     server_side_encryption: ServerSideEncryption | None = Field(
-        default=None, description="What the store encrypts objects with; else the bucket's default."
+        default=None, description="How the store encrypts objects. Without it, the bucket's default."
     )
-    kms_key_id: str | None = Field(default=None, description="Key for aws:kms; else the account's own.")
+    kms_key_id: str | None = Field(
+        default=None, description="The key for `aws:kms`. Without it, the default key of the account."
+    )
     checksums: StrictBool = Field(
-        default=False, description="Whether objects are sent with a checksum, as buckets with Object Lock demand."
+        default=False,
+        description="Whether each object is sent with a checksum: buckets with Object Lock and a default retention "
+        "take no others. Stores that do not know checksums refuse them.",
     )
 
     @field_validator("kms_key_id")

@@ -19,11 +19,14 @@ class TopicSettings(DecodeSettings):
     """The keys of an entry of the list beside those of its format; one of both, or both."""
 
     topics: tuple[Topic, ...] = Field(
-        default=(), description="In a list of entries: the topics that are decoded so.", examples=[["flights"]]
+        default=(),
+        description="Only in a list of entries: the topics that are decoded so, see "
+        "[below](#topics-of-several-formats).",
+        examples=[["flights"]],
     )
     topics_regex: Pattern | None = Field(
         default=None,
-        description="In a list of entries: each topic whose whole name matches is decoded so.",
+        description="Only in a list of entries: each topic whose whole name matches is decoded so.",
         examples=["orders-.*"],
     )
 

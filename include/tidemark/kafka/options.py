@@ -32,7 +32,11 @@ class KafkaOptions(Section):
     }
 
     request_timeout_ms: StrictInt | None = Field(
-        default=None, alias="request.timeout.ms", ge=1000, le=600_000, description="Milliseconds one request may take."
+        default=None,
+        alias="request.timeout.ms",
+        ge=1000,
+        le=600_000,
+        description="Milliseconds that one request to Kafka may take.",
     )
     fetch_max_bytes: Size | None = Field(
         default=None, alias="fetch.max.bytes", description="Size of one fetch, at most."

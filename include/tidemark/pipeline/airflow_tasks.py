@@ -13,8 +13,10 @@ AirflowName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 class AirflowTasks(Section):
     """Pool, priority and queue of the tasks that process manifests, the pause before a further try, the deadline."""
 
-    pool: AirflowName = Field(default="default_pool", description="Pool of the tasks that process manifests.")
-    pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="Slots of the pool that one of them takes.")
+    pool: AirflowName = Field(
+        default="default_pool", description="The pool of Airflow for the tasks that process manifests; it must exist."
+    )
+    pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="How many slots one of these tasks takes.")
     priority_weight: StrictInt = Field(
         default=1,
         ge=-1_000_000,
@@ -22,17 +24,21 @@ class AirflowTasks(Section):
         description="Of tasks that wait for a slot, those with a higher number start first.",
     )
     queue: AirflowName | None = Field(
-        default=None, description="Queue of the tasks that process manifests; null: the executor's own."
+        default=None,
+        description="The queue of the tasks that process manifests, for executors with queues; `null`: the "
+        "executor's own.",
     )
     max_retry_delay: Duration | None = Field(
         default=timedelta(minutes=10),
-        description="Each pause before a further try is about twice the one before, and at most this, though never "
-        "less than retry_delay; null: always retry_delay.",
+        description="Each pause is about twice the one before, at most this, and never less than `retry_delay`: "
+        "with `10s` 10 to 20 s, 20 to 40 s, .., at random, so that tasks that failed together are not tried "
+        "together. `null`: each pause is `retry_delay`.",
         json_schema_extra={"default": "10m"},
     )
     deadline: Duration | None = Field(
         default=None,
-        description="How long a run may take after it was queued; one that takes longer is reported once.",
+        description="How long a run may take from the time it was queued, such as `45m`. If it takes longer, people "
+        "are [told](operations.md#a-deadline), once.",
         examples=["45m"],
     )
     bundle: StrictInt = Field(
@@ -43,7 +49,7 @@ class AirflowTasks(Section):
         "application, at most. Together they have no more offsets than spark.records_per_task.",
     )
     own_dag: StrictBool = Field(
-        default=False, description="Whether a DAG file of yours makes the DAG, with tidemark.airflow.dag.pipeline_dag."
+        default=False, description="Whether a DAG file of yours makes the DAG; see [below](#a-dag-of-your-own)."
     )
 
     def retries(self, number: int, delay: timedelta) -> dict[str, object]:

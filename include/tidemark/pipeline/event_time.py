@@ -45,38 +45,64 @@ class EventTimeSettings(Section):
     field: str | None = Field(
         default=None,
         min_length=1,
-        description="The decoded field that holds the time, or a path into objects.",
+        description="The decoded field that holds the time, or a path into objects such as `meta.created.at`: a "
+        "date-time, a date, text (RFC 3339, see `pattern` and `unit`), or a whole number since 1970. A name with a "
+        "dot that is a field itself is that field.",
         examples=["created_at", "meta.created.at"],
     )
-    header: str | None = Field(default=None, min_length=1, description="Instead of a field: the header with the time.")
+    header: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Instead of a field: the header that holds the time as text. When a record has several headers "
+        "of the name, the last one counts.",
+    )
     source: TimeSource | None = Field(
-        default=None, alias="from", validate_default=True, description="Instead of a field."
+        default=None,
+        alias="from",
+        validate_default=True,
+        description="Use the timestamp that the record has in the source. This is the default when there is neither "
+        "`field` nor `header`.",
     )
     unit: TimeUnit | None = Field(
         default=None,
-        description="Unit of whole numbers since 1970, ms for numbers; a text is a number only with a unit.",
+        description="The unit of whole numbers since 1970. Without it, numbers are in `ms`. A text or a header is "
+        "read as a whole number only when the unit is set.",
     )
     pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
-        default=None, description="How a text holds the time, when not as RFC 3339.", examples=["%d/%b/%Y:%H:%M:%S %z"]
+        default=None,
+        description='How a text or a header holds the time when it is not RFC 3339, such as `"%d/%b/%Y:%H:%M:%S '
+        '%z"`: see [patterns](#patterns-of-times).',
+        examples=["%d/%b/%Y:%H:%M:%S %z"],
     )
     timezone: Annotated[str, AfterValidator(values.timezone)] = Field(
-        default="UTC", description="IANA zone of times that name none.", examples=["UTC", "Europe/Berlin"]
+        default="UTC",
+        description="The zone of times that name none, such as `Europe/Berlin`. Folders are always in UTC.",
+        examples=["UTC", "Europe/Berlin"],
     )
     allowed_lateness: Duration = Field(
         default=timedelta(),
-        description="How long after its time a record may reach its topic and not be counted as late.",
+        description="How long after its event time a record may reach the source without being counted as late. Late "
+        "records are never dropped. An hour is complete this long after its end at the earliest "
+        "([operations.md](operations.md#hours)).",
         json_schema_extra={"default": "0s"},
     )
-    on_invalid: OnInvalid = Field(default=OnInvalid.FAIL, description="What to do with a record without a usable time.")
+    on_invalid: OnInvalid = Field(
+        default=OnInvalid.FAIL,
+        description="What happens to a record without a usable time. With `source_timestamp` its timestamp in the "
+        "source is its event time; when that is not usable either, the record is a dead letter.",
+    )
     min: Annotated[datetime, BeforeValidator(_earliest), WithJsonSchema({"type": "string", "format": "date-time"})] = (
         Field(
             default=datetime(1970, 1, 1, tzinfo=UTC),
-            description="An earlier time is not usable.",
+            description="An earlier time is not usable. A time in the year 2200 or later is never usable.",
             json_schema_extra={"default": "1970-01-01T00:00:00Z"},
         )
     )
     max_ahead: Duration | None = Field(
-        default=None, description="A time further after the timestamp of the record is not usable."
+        default=None,
+        description="A time further than this after the record's own timestamp in the source is not usable. So a "
+        "producer with a wrong clock or unit cannot make thousands of folders. A replay decides as the first "
+        "attempt did.",
     )
 
     @field_validator("header", "source")

@@ -30,7 +30,8 @@ class Expectation(Section):
 
     check: str = Field(
         min_length=1,
-        description="A condition in SQL on one row; a row meets it where it is true, and not where it is null.",
+        description="A condition in SQL on one row; a row meets it where it is true, and not where it is null. A "
+        "text alone is the same.",
         examples=["amount >= 0"],
     )
     name: str = Field(
@@ -40,12 +41,13 @@ class Expectation(Section):
     )
     otherwise: Otherwise = Field(
         default=Otherwise.COUNT,
-        description="What becomes of a row that does not meet it: it is counted and published, or a dead letter.",
+        description="What becomes of a row that does not meet it: it is counted and published, or its record is a "
+        "dead letter.",
     )
     at_most: DeadLetters | None = Field(
         default=None,
-        description="Rows of one manifest that may not meet it, a number or a share; with more nothing is published, "
-        "and the manifest is blocked.",
+        description="Rows of one manifest that may not meet it; a share is of the rows asked, rounded up. With more "
+        "nothing is published, and the manifest is blocked. `null`: any number.",
         examples=["0.5%"],
     )
 

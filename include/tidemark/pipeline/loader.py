@@ -27,7 +27,7 @@ from tidemark.pipeline.group import Group
 from tidemark.pipeline.kept import kept_file
 from tidemark.pipeline.problems import FileProblem, InvalidPipelines
 from tidemark.pipeline.settings import OF_TOPICS, Pipeline
-from tidemark.text import nearest, with_nearest
+from tidemark.text import nearest, with_nearest, without_links
 
 _LARGEST_FILE: Final = 2**20
 
@@ -473,8 +473,10 @@ def _not_a_choice(shown: str, value: object, expected: str) -> str:
 
 
 def _description(loc: Place) -> str:
+    """The first sentence of what a key is, without the marks of a page."""
     fields = _section(loc[:-1]).model_fields
-    return next(field.description or "" for name, field in fields.items() if loc[-1] in (name, field.alias))
+    text = next(field.description or "" for name, field in fields.items() if loc[-1] in (name, field.alias))
+    return without_links(text).replace("`", "").split(". ")[0].removesuffix(".") + "."
 
 
 def _section(loc: Place) -> type[Section]:

@@ -54,7 +54,7 @@ from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
 from tidemark.sinks.settings import SinkEntry, nested_folders
 from tidemark.sources.settings import SourceEntry, SourceSettings
-from tidemark.text import with_nearest
+from tidemark.text import with_nearest, without_links
 from tidemark.transforms.settings import TransformEntry
 
 FORMATS: tuple[type[DecodeSettings], ...] = tuple(settings_of_kinds(DECODERS, DecodeSettings).values())
@@ -124,26 +124,35 @@ class Spark(Section):
 
     engine: Engine | None = Field(
         default=None,
-        description="An application for each manifest, or a Spark Connect server that stays up. Without it: connect "
-        "where TIDEMARK_SPARK_REMOTE names a server, else submit.",
+        description="An application for each manifest, or a Spark Connect server [that stays "
+        "up](operations.md#a-spark-that-stays-up). `null`: `connect` where `TIDEMARK_SPARK_REMOTE` names a server, "
+        "else `submit`.",
     )
     parallel_slices: StrictInt = Field(
         default=1,
         ge=1,
         le=64,
-        description="Slices that a command works on at once, in one session of Spark. Airflow has a task for each "
-        "slice instead.",
+        description="How many slices a command works on [at once](operations.md#several-slices-at-once), in one "
+        "session of Spark. In Airflow each slice is a task. "
+        "Refused with a sink that keeps the order of records (`topic`).",
     )
     records_per_task: StrictInt = Field(
         default=1_000_000,
         ge=1,
-        description="A task reads whole partitions, until it has about so many records; it makes one file for each "
-        "folder that its rows are in. With more there are fewer files, and fewer tasks at once.",
+        description="A task reads whole partitions, until it has about so many records, and makes one file for each "
+        "folder. With more there are [fewer files, and fewer tasks](operations.md#large-or-many-files) at once.",
     )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],
-    ] = Field(default={}, description="Spark properties.", examples=[{"spark.executor.memory": "4g"}])
+    ] = Field(
+        default={},
+        description="Properties of the Spark application, such as `spark.executor.memory: 4g` or "
+        "`spark.pyspark.python`. Properties that Tidemark sets (`spark.jars*`, `spark.submit.*`, `spark.app.*`, "
+        "`spark.master`, `spark.redaction.*`, the time zone, `spark.sql.execution.arrow.max*`) and secrets are "
+        "refused: properties are seen in process lists.",
+        examples=[{"spark.executor.memory": "4g"}],
+    )
 
     @field_validator("engine")
     @classmethod
@@ -164,35 +173,51 @@ class Unfinished(StrEnum):
 class Pipeline(Section):
     """One pipeline file, checked: schema files are read, roots are absolute, variables replaced."""
 
-    name: Name = Field(alias="pipeline", description="Name of the pipeline and of its DAG; no two files may share it.")
-    description: str = Field(default="", description="What it is for; shown in Airflow.")
+    name: Name = Field(
+        alias="pipeline",
+        description="Its name, and that of its DAG: 1 to 63 lower-case letters, digits, `_`, `-`, a letter first. "
+        "No two files may have the same: the second gets an error. Manifests belong to the name: a new name starts "
+        "with no history.",
+    )
+    description: str = Field(default="", description="What it is for; Airflow shows it.")
     schedule: Schedule | None = Field(
-        default=None, description="An Airflow preset or a cron expression; null: only by hand."
+        default=None,
+        description="`@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, `@yearly`, or any cron expression "
+        "that Airflow takes, such as `*/15 * * * *`. `null`: runs are started by hand.",
     )
     start_date: Annotated[date, BeforeValidator(values.day)] = Field(
-        default=date(2024, 1, 1), description="The first day a scheduled run may cover."
+        default=date(2024, 1, 1), description="The first day that scheduled runs may cover."
     )
     catchup: StrictBool = Field(
-        default=False, description="Whether to run the intervals since start_date, or only the newest."
+        default=False,
+        description="Whether Airflow starts a run for each interval since `start_date`, or for the newest only. No "
+        "record is left out in either case: each run starts where the last one ended.",
     )
     max_active_runs: StrictInt = Field(
-        default=1, ge=1, le=100, description="Runs of this pipeline at the same time, at most."
+        default=1,
+        ge=1,
+        le=100,
+        description="Runs at the same time, at most. The slices of one run are processed side by side in any case.",
     )
-    retries: StrictInt = Field(default=2, ge=0, le=100, description="Times Airflow tries a failed task again.")
+    retries: StrictInt = Field(default=2, ge=0, le=100, description="How often Airflow tries a failed task again.")
     retry_delay: Duration = Field(
         default=timedelta(seconds=10),
-        description="How long Airflow waits before that.",
+        description="How long Airflow waits before it first tries again, or up to twice as long. Later pauses grow: "
+        "see `airflow.max_retry_delay`.",
         json_schema_extra={"default": "10s"},
     )
     unfinished: Unfinished = Field(
         default=Unfinished.RETRY,
-        description="What a run does about manifests that earlier runs left: process them too, name them "
-        "only, or name them and fail.",
+        description="What a run does about manifests that [earlier runs "
+        "left](operations.md#what-an-earlier-run-left). `retry`: it processes them too, at most 20. `report`: it "
+        "names them. `fail`: it names them, publishes its own, and fails.",
     )
     max_age: Duration | None = Field(
         default=None,
-        description="How long ago what is published may end; longer is late, for `tidemark status`, the page and "
-        "metrics. If not set, the time of the last scheduled run but one.",
+        description="How old the end of what is published may be, such as `2h`; then `tidemark status`, the page "
+        "and the metrics call the pipeline [late](operations.md#for-a-monitor-tidemark-status). If not set, all "
+        "that the scheduled run before the last was to read must be published; without a schedule, or with "
+        "`airflow.own_dag`, nothing is late. Give it more than the interval of the schedule plus the time of a run.",
         examples=["2h"],
     )
     airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
@@ -201,7 +226,7 @@ class Pipeline(Section):
     decode: Decode = Field(description="How a record becomes a row.")
     code: CodeFolder = Field(
         default={},
-        description="Folder with the Python modules of transform, relative to the pipeline file.",
+        description="The folder with the Python modules of `python`, relative to the pipeline file.",
         json_schema_extra={"default": None},
     )
     transform: tuple[TransformEntry, ...] = Field(
@@ -213,13 +238,21 @@ class Pipeline(Section):
     hours_window: Duration = Field(
         # One time of 1970 must not make half a million hours; this holds a month with its lateness.
         default=timedelta(days=35),
-        description="How long before a cut event hours without records are kept, and complete hours announced to DAGs.",
+        description="How far back from a cut Tidemark keeps [event hours](operations.md#hours) without records, and "
+        "tells other DAGs about complete hours. At least a day longer than `event_time.allowed_lateness`.",
         json_schema_extra={"default": "35d"},
     )
-    on_error: OnError = Field(default=OnError.FAIL, description="What to do with a record that cannot be decoded.")
+    on_error: OnError = Field(
+        default=OnError.FAIL,
+        description="`fail`: the manifest fails, and names topic, partition, offset and reason. `dead_letter`: the "
+        "record is kept with its reason, and counted: in files below `_dead_letters/`, for tables in "
+        "`tidemark_target.dead_letter`.",
+    )
     max_dead_letters: DeadLetters | None = Field(
         default="50%",
-        description="Dead letters of one manifest, at most: a number, or a share of its records; with more it fails.",
+        description="Dead letters of one manifest, at most; a share is of the records read, rounded up. With more "
+        "the manifest fails before anything of it is published, and names the reasons with their counts and first "
+        "offsets. `null`: any number.",
     )
     expect: tuple[Expectation, ...] = Field(
         default=(),
@@ -417,8 +450,25 @@ def _known_rows(info: ValidationInfo) -> RowSettings | None:
     return rows_for_sinks(info.data["decode"], info.data["transform"], info.data["code"])
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``."""
+def json_schema(*, links: bool = False) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``.
+
+    Descriptions are those of docs/configuration.md, without their links unless ``links`` says so.
+    """
     schema = Pipeline.model_json_schema(by_alias=True)
     schema["properties"][each_topic.KEY] = each_topic.JSON_SCHEMA
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Tidemark pipeline"}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Tidemark pipeline"}
+    return schema if links else _without_links(schema)
+
+
+def _without_links(node: Any) -> Any:
+    match node:
+        case dict():
+            return {
+                key: without_links(value) if key == "description" and isinstance(value, str) else _without_links(value)
+                for key, value in node.items()
+            }
+        case list():
+            return [_without_links(value) for value in node]
+        case _:
+            return node

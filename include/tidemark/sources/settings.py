@@ -38,17 +38,29 @@ class Gaps(StrEnum):
 class Slice(Section):
     """The limits of one manifest; a larger backlog becomes several manifests, which run in parallel."""
 
-    max_records: StrictInt = Field(default=5_000_000, ge=1, le=10**12, description="Records of one slice, at most.")
+    max_records: StrictInt = Field(
+        default=5_000_000,
+        ge=1,
+        le=10**12,
+        description="Offsets of one manifest, at most. A larger backlog becomes several manifests.",
+    )
     max_bytes: Size = Field(
         default=2**30,
-        description="Bytes of one slice, at most, by the record size measured so far.",
+        description="Bytes of one manifest, at most, by the record size measured in earlier manifests.",
         json_schema_extra={"default": "1GiB"},
     )
     max_span: Duration | None = Field(
-        default=None, description="Time of one slice, at most, by the source's timestamps."
+        default=None,
+        description="Time of one manifest, at most, by the source's timestamps; at least `60s`. A hint, since "
+        "timestamps may be in any order. `plan` asks the source once for each span that has records. `extend-back` "
+        "does not cut by time.",
     )
     max_slices: StrictInt = Field(
-        default=1000, ge=1, le=1000, description="Slices of one run, at most; the next run goes on."
+        default=1000,
+        ge=1,
+        le=1000,
+        description="Manifests of one run, at most; the next run goes on where this one ends. Airflow's own limit "
+        "is `[core] max_map_length`, 1024.",
     )
 
     @field_validator("max_span")
@@ -87,12 +99,22 @@ class SourceSettings(Section):
     selecting_keys: ClassVar[frozenset[str]] = frozenset({"topics"})
     place_keys: ClassVar[frozenset[str]] = frozenset({"connection"})
 
-    topics: tuple[Topic, ...] = Field(default=(), description="Names of the topics.", examples=[["flights"]])
-    cut: Cut = Field(default=Cut.SCHEDULE, description="A run reads up to the end of its interval, or up to now.")
+    topics: tuple[Topic, ...] = Field(
+        default=(),
+        description="Topics, each once. Either this or `topics_regex` is required, both may be set.",
+        examples=[["flights"]],
+    )
+    cut: Cut = Field(
+        default=Cut.SCHEDULE,
+        description="`schedule`: a run reads up to the first offset stamped at or after the end of its interval. "
+        "`latest`: up to what is there when it is planned.",
+    )
     gaps: Gaps
     slice: Slice = Field(default_factory=Slice, description="How much one manifest may cover.")
     on_data_loss: OnDataLoss = Field(
-        default=OnDataLoss.FAIL, description="What to do when retention dropped records unread."
+        default=OnDataLoss.FAIL,
+        description="When retention took offsets before they were read: stop and name them, or record them as lost "
+        "and go on.",
     )
 
     @field_validator("topics")
@@ -135,11 +157,16 @@ class PatternSettings(SourceSettings):
     topics_regex: Pattern | None = Field(
         default=None,
         validate_default=True,
-        description="A regular expression: each topic whose whole name matches is read too, also a later one.",
+        description="A regular expression: each topic whose whole name matches is read too. One that begins to "
+        "match later is read from its beginning. Names that begin with `__` never match: they are the broker's own. "
+        "A planned topic that is gone is refused, as one of `topics` is.",
         examples=["orders-.*"],
     )
     gaps: Literal[Gaps.NONE, Gaps.TRANSACTIONS, Gaps.COMPACTED] = Field(
-        default=Gaps.NONE, description="Which offsets may hold no record."
+        default=Gaps.NONE,
+        description="Which offsets may hold no record. `none`: no offset. `transactions`: the offsets that "
+        "transactions leave (each gap is read a second time). `compacted`: any offset; a compacted topic is planned "
+        "only with this value. A gap that is not allowed blocks the manifest.",
     )
 
     @field_validator("topics_regex")

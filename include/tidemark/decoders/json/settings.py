@@ -46,8 +46,8 @@ class JsonSettings(ListSettings):
 
     unknown_fields: OnUnknown = Field(
         default=OnUnknown.COUNT,
-        description="What happens to a record with fields that the schema has not: it is read without them, which are "
-        "counted by name (count); it is a dead letter; or the manifest fails.",
+        description="For `json` and `json_schema`: what happens to a record with fields that the schema does not "
+        "have, see [below](#fields-that-the-schema-does-not-have).",
     )
 
     def finds_unknown_fields(self) -> bool:

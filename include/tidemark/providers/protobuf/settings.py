@@ -47,11 +47,12 @@ class Settings(FramedSettings, ListSettings):
 
     format: Literal["protobuf"]
     message: str = Field(
-        description="The message of a record, with its package.", examples=["travel.Flight"], min_length=1
+        description="For protobuf: the message of a record, with its package.", examples=["travel.Flight"], min_length=1
     )
     descriptor_set: Annotated[str | None, BeforeValidator(_read)] = Field(
         default=None,
-        description="A descriptor set file: protoc --include_imports --descriptor_set_out=FILE.",
+        description="For protobuf: a descriptor set file, of protoc --include_imports --descriptor_set_out=FILE; at "
+        "most 4 MiB. Required without a registry.",
         examples=["flights.desc"],
     )
     record_schema: Annotated[Registered | None, BeforeValidator(_registered), WithJsonSchema({"type": "object"})] = (

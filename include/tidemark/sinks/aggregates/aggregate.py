@@ -37,15 +37,19 @@ class Aggregate(Section):
     event time."""
 
     group_by: tuple[str, ...] = Field(
-        default=(), description="Columns that make a key; none of them may be null.", examples=[["product_id"]]
+        default=(),
+        description="The columns that make a key; none may be null, and `_topic` and `_partition` are allowed.",
+        examples=[["product_id"]],
     )
     window: Duration | None = Field(
         default=None,
-        description="Length of a window of event time; windows begin at 1970-01-01 UTC. Without it, all time is one.",
+        description="The length of a window of event time, such as `1h`. Windows begin at 1970-01-01 UTC, so those "
+        "of `7d` begin on Thursdays. Without it, all time is one window.",
         examples=["1h", "1d"],
     )
     values: dict[str, Value] = Field(
-        description="Column of the table: count, or one of count, sum, min, max and average of a column.",
+        description="Column of the table: `count`, or `count`, `sum`, `min`, `max` or `average` of a column, such "
+        "as `sum(price)`.",
         examples=[{"orders": "count", "revenue": "sum(price)"}],
         json_schema_extra={"minProperties": 1, "propertyNames": {"pattern": COLUMN_PATTERN}},
     )

@@ -53,26 +53,41 @@ class Settings(SinkSettings):
 
     kind = "files"
 
-    name: Name = Field(default="files", description="Name of this sink, unique in the pipeline.")
+    name: Name = Field(
+        default="files",
+        description="Its name in the database and in messages, unique in the pipeline. To "
+        "[change](operations.md#sinks-come-and-go) it takes a command.",
+    )
     root: Root = Field(
-        description="Folder of the lake, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
+        description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`. One "
+        "database owns a root; pipelines of that database may share it, two sinks of one pipeline may not.",
         examples=["lake", "/data/lake", "s3://bucket/prefix"],
     )
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
+        default=None,
+        description="For `s3://` only: the id of an Airflow connection of type `aws`. Without it, boto3 looks for "
+        "keys itself: `AWS_ACCESS_KEY_ID`, a profile, the role of the machine.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
     layout: Annotated[str, AfterValidator(values.layout)] = Field(
-        default="raw/{stream}/%Y/%m/%d/%H", description="Folders below the root, by topic and event time in UTC."
+        default="raw/{stream}/%Y/%m/%d/%H",
+        description="Folders below the root, from coarse to fine: `{stream}` is the topic and must be there, "
+        "`{pipeline}` may, `%Y` `%m` `%d` `%H` are the event time in UTC, each after the coarser one. No folder may "
+        "start with `_` or a dot: readers skip those.",
     )
-    format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+    format: FileFormat = Field(
+        default=FileFormat.PARQUET, description="The format of the files ([JSON lines and Avro](#json-lines-and-avro))."
+    )
     compression: Compression | None = Field(
         default=None,
         validate_default=True,
-        description="Compression of the files: by default zstd for parquet, gzip for jsonl, deflate for avro.",
+        description="The compression of the files. Parquet: `zstd` (the default), `snappy`, `gzip`, `none`. JSON "
+        "lines: `gzip` (the default), `zstd`, `none`. Avro: `deflate` (the default), `none`.",
     )
     max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
-        default=10_000, description="Objects that one manifest may have."
+        default=10_000,
+        description="The most objects one manifest may make. A manifest with more is refused before anything is "
+        "published. A coarser layout or larger slices make fewer objects.",
     )
 
     max_file_rows: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = Field(
@@ -81,16 +96,22 @@ class Settings(SinkSettings):
     max_file_bytes: Size = MAX_FILE_BYTES
     sort_by: tuple[str, ...] = Field(
         default=(),
-        description="Columns by which the rows of a group within a file are sorted.",
+        description="Rows are sorted by these columns, ascending, nulls last, within each group of rows that goes "
+        "to a file at once: in Parquet a row group. Nothing is promised across groups and files. Dead letters stay "
+        "in the order of offsets.",
         examples=[["carrier", "_timestamp"]],
     )
     success_files: StrictBool = Field(
         default=False,
-        description="Whether to put a file _SUCCESS into the folder of each hour that is complete; needs %H in layout.",
+        description="Whether the folder of each complete hour gets a file [`_SUCCESS`](operations.md#hours) with "
+        "the hour's revision. Needs a layout with `%H`, no other pipeline in these folders (so not with "
+        "`shared_with`), and in a bucket `If-Match`.",
     )
     shared_with: tuple[Name, ...] = Field(
         default=(),
-        description="Pipelines that may write the same topics into the same folders: readers of folders see both.",
+        description="Pipelines that may write the same topics into the same folders, where readers see every record "
+        "of both. Else `tidemark validate` warns and `plan` refuses the second one. One of the two files must name "
+        "the other.",
         examples=[["flights_again"]],
     )
 

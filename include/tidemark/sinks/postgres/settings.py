@@ -19,10 +19,11 @@ class Settings(KeyedSettings, TableSettings):
     output_keys = frozenset({"key", "order_by"})
     record_columns: ClassVar[tuple[str, ...]] = (LOG_GENERATION, "_topic", "_partition", "_offset")
 
-    name: Name = Field(default="postgres", description="Name of this sink, unique in the pipeline.")
+    name: Name = Field(default="postgres", description="Its name in messages, unique in the pipeline.")
     key: ColumnsOrRecordKey = Field(
-        description="Columns that name a row; none of them may be null. record_key: the columns that the schema of the "
-        "record's key has when the sink is planned first.",
+        description="The columns that identify a row, none may be null; or `record_key`: [those of the record's "
+        "key](#the-key-of-the-record). With `[_topic, _partition, _offset, _log_generation]` the table keeps every "
+        "record; `_offset` alone is refused, since the offsets of a topic that is made again begin at 0 once more.",
         examples=[["product_id", "location_id"]],
         json_schema_extra={"minItems": 1},
     )

@@ -21,12 +21,20 @@ class TableSettings(SinkSettings):
     """A table in the PostgreSQL database of a connection."""
 
     connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
-        description="Id of an Airflow connection.", examples=["warehouse"]
+        description="The id of an Airflow connection; without Airflow, a variable such as `AIRFLOW_CONN_WAREHOUSE` "
+        "holds it: `postgresql://user:password@host:5432/database`.",
+        examples=["warehouse"],
     )
     table: Annotated[str, AfterValidator(values.table)] = Field(
-        description="The table, with its schema unless that is public.", examples=["prices", "sales.prices"]
+        description="`prices` or `sales.prices`: lower-case letters, digits and `_`. Only one manifest database may "
+        "write a table.",
+        examples=["prices", "sales.prices"],
     )
-    auto_create: StrictBool = Field(default=False, description="Whether to create the table and missing columns.")
+    auto_create: StrictBool = Field(
+        default=False,
+        description="Whether to create the table, or columns that it lacks. Otherwise the error names the statement "
+        "to run.",
+    )
 
     def storable_names(self) -> StorableNames:
         """A % would begin a placeholder in the statements of psycopg. Fields inside lie in jsonb, which takes any."""

@@ -32,21 +32,28 @@ class Settings(PatternSettings):
     place_keys = frozenset({"connection", "bootstrap_servers", "options"})
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection.", examples=["kafka_default"]
+        default=None,
+        description="The id of an [Airflow connection](#the-connection). Either this or `bootstrap_servers` is "
+        "required.",
+        examples=["kafka_default"],
     )
     bootstrap_servers: Annotated[str, AfterValidator(values.servers)] | None = Field(
-        default=None, validate_default=True, description="Instead of a connection: host:port, several with commas."
+        default=None,
+        validate_default=True,
+        description="`host:port`, several with commas, for a broker without security. [Secured "
+        "Kafka](#secured-kafka) needs a connection.",
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where to start when the pipeline is first planned: earliest, latest, a time, where a consumer "
-        "group has committed, or an offset for each partition.",
+        description="Where to start in the partitions that exist when the pipeline is first planned: a word, a "
+        "time, or one of the two keys below ([taking over](#taking-over-from-another-tool)). Later partitions and "
+        "topics are read from their beginning.",
     )
     progress_group: str | None = Field(
         default=None,
         min_length=1,
-        description="A consumer group without members that commits what is published, for tools that watch the lag of "
-        "groups. Tidemark never reads it.",
+        description="A consumer group without members that commits what is published, for [tools that watch the lag "
+        "of groups](#tools-that-watch-the-lag-of-groups). Tidemark never reads it.",
         examples=["tidemark-orders"],
     )
     options: Annotated[dict[str, str], BeforeValidator(_client_config, json_schema_input_type=KafkaOptions)] = Field(

@@ -11,8 +11,13 @@ class Settings(TransformSettings):
     kind = "explode"
     fans_out = True
 
-    column: str = Field(description="The column with the array; it has the element from here on.", examples=["lines"])
+    column: str = Field(
+        description="An array. A record gets one row for each element, and the column has the element from here on "
+        "([explode](#explode)).",
+        examples=["lines"],
+    )
     keep_empty: StrictBool = Field(
         default=False,
-        description="Whether a row with an empty or null array stays, with null as its element; else it is filtered.",
+        description="Whether a row with an empty or null array stays, with null as its element. Else it is counted "
+        "as filtered.",
     )

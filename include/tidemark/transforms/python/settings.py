@@ -28,23 +28,28 @@ class Settings(TransformSettings):
     kind = "python"
 
     function: Annotated[str, AfterValidator(_function)] = Field(
-        description="Module and function in the code folder.", examples=["prices:add_tax"]
+        description="A function `pyarrow.RecordBatch -> pyarrow.RecordBatch` of the `code` folder. `python: "
+        "prices:add_tax` is short for it.",
+        examples=["prices:add_tax"],
     )
     columns: dict[str, str] | None = Field(
         default=None,
-        description="The columns that it gives back, with their types in SQL; not needed when they stay as they are.",
+        description="The columns that the function gives back, with their types in SQL (`BIGINT NOT NULL`). Not "
+        "needed when names and types stay as they are.",
         examples=[{"id": "BIGINT NOT NULL", "total": "DECIMAL(18, 2)"}],
     )
 
     timeout: Duration = Field(
         default=timedelta(minutes=5),
-        description="How long it may work on a batch; then the manifest fails.",
+        description="How long the function may work on a batch. Then the manifest fails, and names the line where "
+        "the function was, and the offsets.",
         json_schema_extra={"default": "5m"},
     )
 
     max_bytes: Size = Field(
         default=2**30,
-        description="Bytes that it may give back for a batch, as columns; with more the manifest fails.",
+        description="Bytes that the function may give back for a batch, as columns. With more the manifest fails, "
+        "and names the function, the size and the offsets.",
         json_schema_extra={"default": "1GiB"},
     )
 

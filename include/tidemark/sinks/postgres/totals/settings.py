@@ -23,10 +23,13 @@ class Settings(TableSettings):
     kind = "totals"
     output_keys = frozenset({"aggregate"})
 
-    name: Name = Field(default="totals", description="Name of this sink, unique in the pipeline.")
+    name: Name = Field(default="totals", description="Its name in messages, unique in the pipeline.")
     aggregate: Aggregate = Field(description="The key and what is added up for it.")
     max_keys: int = Field(
-        default=10_000_000, ge=1, strict=True, description="Most keys that one manifest may contribute to."
+        default=10_000_000,
+        ge=1,
+        strict=True,
+        description="The most keys that one manifest may contribute to. Beyond it nothing is applied.",
     )
     served_in: CopyEntry = Field(default=None, description="Another place where readers find a copy of the totals.")
 
