@@ -86,9 +86,9 @@ def _round(world: ModelWorld, oracle: Oracle, run_key: str) -> bool:
     for error in refused:
         with suppress(NotFound):  # another decision of this round has settled it
             _decide(world, own, error)
-    if refused and all(_waits(error) for error in refused):
+    unmet = any("rows do not meet" in str(error) for error in errors)  # the next round accepts that
+    if refused and not unmet and all(_waits(error) for error in refused):
         _let_blocked_go_on(world, oracle)
-    unmet = any("rows do not meet" in str(error) for error in errors)  # the next round accepts it
     return planned.reached and not refused and not unmet
 
 
