@@ -48,7 +48,10 @@ def test_lines_and_cells_of_tables_have_none(capsys: pytest.CaptureFixture[str])
 FULL = Path("/dev/full")  # takes nothing: no space left
 
 
-@pytest.mark.parametrize("words", [["print", "schema"], ["print", "completion", "bash"]])
+HELP = [["--help"], ["--version"], ["db", "--help"], ["run", "--help"], ["accept", "loss", "-h"]]
+
+
+@pytest.mark.parametrize("words", [["print", "schema"], ["print", "completion", "bash"], *HELP])
 def test_an_answer_that_standard_output_does_not_take_is_an_error_and_no_traceback(words: list[str]) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
@@ -58,6 +61,17 @@ def test_an_answer_that_standard_output_does_not_take_is_an_error_and_no_traceba
     assert done.stderr.startswith("error: standard output cannot be written: No space left on device ")
     assert "\nnext:  free space where it goes, or send it elsewhere" in done.stderr
     assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("words", [["print", "schema"], *HELP])
+def test_an_answer_that_nobody_reads_ends_the_command_without_a_traceback(words: list[str]) -> None:
+    reader, answer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemark.cli", *words], stdout=answer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(answer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 LOG = """

@@ -16,7 +16,7 @@ from click.exceptions import NoSuchCommand
 
 from tidemark import __version__
 from tidemark.cli.log_format import LogFormat
-from tidemark.cli.options import log_format_option, pipelines_option
+from tidemark.cli.options import Helped, log_format_option, pipelines_option
 from tidemark.connections.kept import keep_clients
 from tidemark.errors import ConfigurationError, TidemarkError
 
@@ -107,7 +107,7 @@ NAMED = {
 }
 
 
-class _Group(click.Group):
+class _Group(Helped, click.Group):
     """Imports a command when it is used."""
 
     def resolve_command(

@@ -1,5 +1,6 @@
 """Options that commands share. They come into play before a command is imported, so nothing here is slow to import."""
 
+import errno
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,27 @@ TIMES = click.DateTime(
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class _Command(click.Command):
+class Helped(click.Command):
+    """Prints its help or the version while it reads its words; says so when standard output does not take that.
+
+    Of a pipe that has been closed click says it.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except OSError as unwritten:
+            if unwritten.errno == errno.EPIPE or unwritten.filename is not None:
+                raise
+            from tidemark.cli import log, terminal  # with rich, which no help needs
+
+            refused = terminal.not_written(unwritten)
+            log.error(refused)
+            terminal.forget_unwritten()
+            ctx.exit(refused.exit_code)
+
+
+class _Command(Helped):
     """Refuses an option that is given twice, of which click would take the last one and say nothing."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -50,11 +50,15 @@ def _written(err: bool) -> Iterator[None]:
         if not err and error.errno == errno.EPIPE:
             raise
         if not err:
-            raise WorkFailed(
-                f"standard output cannot be written: {error.strerror}",
-                next_step="free space where it goes, or send it elsewhere; what the command did stays done: tidemark "
-                "status says what is left",
-            ) from error
+            raise not_written(error) from error
+
+
+def not_written(error: OSError) -> WorkFailed:
+    return WorkFailed(
+        f"standard output cannot be written: {error.strerror}",
+        next_step="free space where it goes, or send it elsewhere; what the command did stays done: tidemark status "
+        "says what is left",
+    )
 
 
 def forget_unwritten() -> None:
