@@ -147,8 +147,11 @@ OF_A_LAKE = {
     "a range that was shifted": Case(
         sql("ALTER TABLE tidemark.manifest_range DROP CONSTRAINT range_no_gap; UPDATE tidemark.manifest_range "
             "SET start_offset = start_offset + 1, end_offset = end_offset + 1 WHERE manifest_id = 2"),
-        "no range of {topic}-0 ends at 21, where another starts; "
-        "next: the chain constraint was removed from the database; restore it",
+        "rows are gone from the table manifest_range of the manifest database: offsets [20, 21) of {topic}-0; Tidemark "
+        "deletes none, so somebody did, with triggers off; next: tidemark db adopt demo --why TEXT, which reads back "
+        "what the records in the targets say; what it refuses is mended by a copy of the database alone: restore one, "
+        "and then adopt",
+        advised=("audit demo",),
         first="UPDATE tidemark.manifest_range SET start_offset = 20, end_offset = 32 WHERE manifest_id = 2; "
         "ALTER TABLE tidemark.manifest_range ADD CONSTRAINT range_no_gap FOREIGN KEY (chain_id, start_offset) "
         "REFERENCES tidemark.manifest_range (chain_id, end_offset) DEFERRABLE INITIALLY DEFERRED",

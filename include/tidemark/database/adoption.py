@@ -6,7 +6,7 @@ from psycopg.types.json import Jsonb
 
 from tidemark.database.chains import arrays_of, place_from
 from tidemark.database.statements import Part, Row
-from tidemark.model.offsets import TopicPartition
+from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.receipt import Receipt
 
 
@@ -16,9 +16,18 @@ class Adoption(Part):
         return self._sql.changed("succeed", id=database_id) is not None
 
     def insert_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
+        """Insert a manifest, or give one a run that has lost its own."""
         self._sql.rows(
             "adopt_manifest", run_id=run_id, pipeline_name=pipeline_name, manifest_id=manifest_id, slice=number
         )
+
+    def ranges_of(self, pipeline_name: str, manifest_ids: Sequence[int]) -> dict[int, tuple[Range, ...]]:
+        """The ranges of manifests, also of those whose own row is gone."""
+        by_manifest: dict[int, tuple[Range, ...]] = {}
+        for row in self._sql.rows("ranges_of_adopted", pipeline_name=pipeline_name, ids=list(manifest_ids)):
+            range_ = range_from(row["covered"])
+            by_manifest[row["manifest_id"]] = (*by_manifest.get(row["manifest_id"], ()), range_)
+        return by_manifest
 
     def insert_chains(
         self, pipeline_name: str, generations: Sequence[tuple[TopicPartition, int]]

@@ -46,8 +46,11 @@ class Audits(Part):
         """Return what is missing of what is published: manifest_id, sink, lost_values, found_at, what, next_step."""
         return self._sql.rows("missing_outputs", pipeline_name=pipeline_name)
 
-    def broken_chains(self, pipeline_name: str) -> list[Row]:
-        return self._sql.rows("broken_chains", pipeline_name=pipeline_name)
+    def gone_rows(self, pipeline_name: str, newest: int | None) -> list[Row]:
+        """Return which rows of the ledger are gone, of the ``newest`` ones or of all: gone_from (the table), and
+        manifest_id, or chain_id, topic, partition, start_offset and end_offset; without an anchor start_offset is None.
+        """
+        return self._sql.rows("gone_rows", pipeline_name=pipeline_name, newest=newest)
 
     def wrong_sums(self, pipeline_name: str) -> bool:
         """Return whether the sums of what is done are not what the manifests add up to: somebody changed the tables."""

@@ -1560,12 +1560,55 @@ JOIN publication p ON p.manifest_id = a.manifest_id AND p.attempt = a.attempt
 WHERE m.pipeline = %(pipeline_name)s AND a.note IS NOT NULL
 ORDER BY a.manifest_id;
 
--- name: broken_chains
--- The constraints make this impossible; the audit checks it anyway.
-SELECT c.topic, c.partition, r.start_offset, r.end_offset
-FROM manifest_range r JOIN chain c ON c.id = r.chain_id
-WHERE c.pipeline = %(pipeline_name)s AND r.kind <> 'anchor'
-  AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = r.chain_id AND b.end_offset = r.start_offset);
+-- name: gone_rows
+-- Rows that others refer to and that are not there: no trigger and no foreign key was asked when they were deleted. Of
+-- the newest ranges of each chain, runs and manifests; NULL: of all. Manifests without a run are in no list.
+WITH part AS (
+    SELECT c.topic, c.partition, r.* FROM chain c CROSS JOIN LATERAL (
+        SELECT * FROM manifest_range r WHERE r.chain_id = c.id
+        ORDER BY r.end_offset DESC LIMIT %(newest)s::bigint) r
+    WHERE c.pipeline = %(pipeline_name)s),
+planned AS (
+    SELECT manifests FROM run WHERE pipeline = %(pipeline_name)s
+    ORDER BY planned_at DESC, id DESC LIMIT %(newest)s::bigint),
+known AS (
+    SELECT * FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT %(newest)s::bigint)
+SELECT 'manifest' AS gone_from, id AS manifest_id, NULL::bigint AS chain_id, NULL AS topic, NULL::int AS partition,
+       NULL::bigint AS start_offset, NULL::bigint AS end_offset
+FROM (SELECT manifest_id AS id FROM part WHERE manifest_id IS NOT NULL
+      UNION SELECT unnest(manifests) FROM planned) referred
+WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = referred.id)
+UNION ALL
+SELECT 'run', id, NULL, NULL, NULL, NULL, NULL FROM known k WHERE NOT EXISTS (SELECT FROM run r WHERE r.id = k.run_id)
+UNION ALL
+SELECT 'attempt', k.id, NULL, NULL, NULL, NULL, NULL FROM known k
+WHERE EXISTS (SELECT FROM publication p WHERE p.manifest_id = k.id AND NOT EXISTS (
+    SELECT FROM attempt a WHERE a.manifest_id = p.manifest_id AND a.attempt = p.attempt))
+UNION ALL
+SELECT 'publication', k.id, NULL, NULL, NULL, NULL, NULL FROM known k
+WHERE k.state = 'done' AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = k.id)
+  AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = k.id)
+UNION ALL
+SELECT 'manifest_range', k.id, NULL, NULL, NULL, NULL, NULL FROM known k
+WHERE (SELECT max((p.counts ->> 'read')::bigint)
+       FROM standing_publication p WHERE p.manifest_id = k.id)
+    > (SELECT coalesce(sum(r.end_offset - r.start_offset), 0) FROM manifest_range r WHERE r.manifest_id = k.id)
+UNION ALL
+SELECT 'manifest_range', NULL, chain_id, topic, partition, (
+           SELECT max(b.end_offset) FROM manifest_range b
+           WHERE b.chain_id = part.chain_id AND b.end_offset < part.start_offset), start_offset
+FROM part WHERE kind <> 'anchor'
+  AND NOT EXISTS (SELECT FROM manifest_range b WHERE b.chain_id = part.chain_id AND b.end_offset = part.start_offset)
+ORDER BY gone_from, manifest_id, topic, partition, start_offset;
+
+-- name: ranges_of_adopted
+-- Also those of manifests whose own row is gone.
+SELECT g.manifest_id, jsonb_build_object(
+           'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
+           'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.generation, 'anchor', 0) AS covered
+FROM manifest_range g JOIN chain c ON c.id = g.chain_id
+WHERE g.manifest_id = ANY (%(ids)s) AND c.pipeline = %(pipeline_name)s
+ORDER BY g.manifest_id, c.topic, c.partition, g.start_offset;
 
 -- name: succeed
 -- A database that takes over the targets of another one. Its own manifests would have the ids of the other one's, so it
@@ -1576,8 +1619,11 @@ WHERE %(id)s::uuid = ANY (successor_of)
    OR NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
-INSERT INTO manifest (id, run_id, pipeline, slice, attempt) OVERRIDING SYSTEM VALUE
-VALUES (%(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, 0);
+-- The numbers of attempts whose rows are there are not given out again.
+INSERT INTO manifest (id, run_id, pipeline, slice, attempt, reason) OVERRIDING SYSTEM VALUE
+SELECT %(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, coalesce(max(attempt), 0), 'its row was deleted'
+FROM attempt WHERE manifest_id = %(manifest_id)s
+ON CONFLICT (id) DO UPDATE SET run_id = EXCLUDED.run_id;  -- its run is gone
 
 -- name: adopt_attempt
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, receipt, ended_at)

@@ -17,6 +17,7 @@ from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.covering import Begins
 from tidemark.lifecycle.failed_tasks import Task, begun
 from tidemark.lifecycle.folders import claim_folders
+from tidemark.lifecycle.gone_rows import refuse_gone_rows
 from tidemark.lifecycle.known_sinks import not_in_file, remember_sinks
 from tidemark.lifecycle.logs import divergence
 from tidemark.lifecycle.logs.generations import generations_of, start_of
@@ -157,6 +158,7 @@ def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
     first_plan = not database.pipelines.is_planned(pipeline.name)
     if first_plan:
         refuse_looks_renamed(pipeline, database)
+    refuse_gone_rows(database, pipeline.name)
     notes = [*check_for_plan(context, dry_run=dry_run), *not_in_file(pipeline, database)]
     chains = context.chains()
     if not dry_run:

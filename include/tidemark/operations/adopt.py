@@ -5,9 +5,9 @@ records that no manifest covers are planned again, and ``tidemark retry`` reads 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from tidemark.database.statements import Row
 from tidemark.errors import LakeConflict, Unavailable
@@ -26,7 +26,7 @@ from tidemark.lifecycle.preflight import (
 )
 from tidemark.lifecycle.reconcile import judgement, step_without_evidence
 from tidemark.lifecycle.select import at_work, refuse_at_work
-from tidemark.model.manifest import Decision, Manifest, RangeKind, RunKind
+from tidemark.model.manifest import Decision, Manifest, ManifestState, RangeKind, RunKind
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import NextStep, Verdict, command
@@ -95,11 +95,14 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         evidence = {sink.name: sink.ledger.evidence() for sink in context.sinks}
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
+        missing = _without_known(context, unknown)
+        gone = _Gone.of(context, entries)
         adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         # Say what will be done, one line each. Owners, markers, totals and positions of the targets follow the records.
         lines = [entry.line(pipeline_name) for entry in unknown]
+        lines += gone.lines()
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
             f"{sink.target}: database {owner.database} may not write there any more, this one may"
@@ -118,8 +121,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
 
         # Store it. New manifests and attempts get numbers above all that the targets know.
         staged = _keep_ids_free(context, adopted)
-        if unknown:
-            lines += _enter(context, unknown, known, why)
+        if unknown or gone:
+            lines += _enter(context, unknown, missing, gone, known, why)
         for manifest in database.manifests.find(ids=sorted(staged)):
             database.adoption.skip_attempts(manifest.id, staged[manifest.id])
         decision = Decision(tuple(lines), adopted)
@@ -150,8 +153,74 @@ def _keep_ids_free(context: Context, adopted: Sequence[int]) -> dict[int, int]:
     return staged
 
 
-def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Manifest], why: str) -> list[str]:
-    """Insert manifests, ranges, attempts and publications; one line for each hole that is planned again."""
+@dataclass(frozen=True)
+class _Gone:
+    """Rows that somebody has deleted from the ledger and that no record of a target tells: manifests by id, and for
+    each chain the offsets [start, end) that no range has."""
+
+    manifests: tuple[int, ...]
+    gaps: Mapping[int, Sequence[tuple[int, int]]]
+    offsets: tuple[str, ...]  # those of the gaps, for people
+
+    @classmethod
+    def of(cls, context: Context, entries: Sequence[_Entry]) -> Self:
+        """Raises ``LakeConflict`` for a chain without its begin."""
+        recorded = {entry.manifest_id for entry in entries}
+        manifests, gaps, offsets = [], dict[int, list[tuple[int, int]]](), []
+        for row in context.database.audits.gone_rows(context.pipeline_name, None):
+            if row["gone_from"] in ("manifest", "run") and row["manifest_id"] not in recorded:
+                manifests.append(row["manifest_id"])
+            if row["chain_id"] is None:
+                continue
+            if row["start_offset"] is None:
+                raise LakeConflict(
+                    f"the anchor of {row['topic']}-{row['partition']} is gone from the table manifest_range: nobody "
+                    "knows where its chain begins",
+                    next_step="nothing was adopted; restore a copy of the manifest database, and then adopt; or adopt "
+                    "into an empty one",
+                )
+            gaps.setdefault(row["chain_id"], []).append((row["start_offset"], row["end_offset"]))
+            offsets.append(f"[{row['start_offset']}, {row['end_offset']}) of {row['topic']}-{row['partition']}")
+        return cls(tuple(manifests), gaps, tuple(offsets))
+
+    def __bool__(self) -> bool:
+        return bool(self.manifests or self.gaps)
+
+    def lines(self) -> list[str]:
+        return [
+            f"manifest {manifest_id}: its row was deleted, and no target has a record of it; it is planned again"
+            for manifest_id in self.manifests
+        ] + [f"offsets {offsets}: the rows of their ranges were deleted" for offsets in self.offsets]
+
+
+def _without_known(context: Context, unknown: Sequence[_Entry]) -> list[_Entry]:
+    """Return the entries with those of their ranges that no chain has; those without any are left out.
+
+    Raises ``LakeConflict`` when a chain has other ranges of a manifest than its record.
+    """
+    known = context.database.adoption.ranges_of(context.pipeline_name, [entry.manifest_id for entry in unknown])
+    missing = []
+    for entry in unknown:
+        ranges = known.get(entry.manifest_id, ())
+        if not {*ranges} <= {*entry.ranges}:
+            raise LakeConflict(
+                f"manifest {entry.manifest_id} covers other offsets in the lake than in this database",
+                next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
+            )
+        if {*ranges} < {*entry.ranges}:
+            missing.append(replace(entry, ranges=tuple(each for each in entry.ranges if each not in ranges)))
+    return missing
+
+
+def _enter(
+    context: Context,
+    unknown: Sequence[_Entry],
+    missing: Sequence[_Entry],
+    gone: _Gone,
+    known: Mapping[int, Manifest],
+    why: str,
+) -> list[str]:
+    """Insert manifests, ``missing`` ranges, attempts and publications; one line for each hole that is planned again."""
     database, pipeline_name = context.database, context.pipeline_name
     remember_sinks(context.pipeline, database)
     run_key = f"adopt__{datetime.now(UTC).isoformat()}"
@@ -161,14 +230,16 @@ def _enter(context: Context, unknown: Sequence[_Entry], known: Mapping[int, Mani
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
             database.adoption.insert_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
+    slices = len(unknown) + len(gone.manifests)
+    for slice_number, manifest_id in enumerate(gone.manifests, len(unknown)):
+        database.adoption.insert_manifest(run_id, pipeline_name, manifest_id, slice_number)
     topics = {range_.at.topic for entry in unknown for range_ in entry.ranges}
     claim_folders(context, sorted(topics), dry_run=False)
-    new = [entry for entry in unknown if entry.manifest_id not in known]
     before = _all_chains(context)
-    holes = _insert_ranges(context, run_id, new, before, first_slice=len(unknown))
+    holes = _insert_ranges(context, run_id, missing, before, gone.gaps, first_slice=slices)
     for entry in unknown:
         _publish(context, entry)
-    holes += _plan_unknown_generations(context, run_id, before.keys(), first_slice=len(unknown) + len(holes))
+    holes += _plan_unknown_generations(context, run_id, before.keys(), first_slice=slices + len(holes))
     lines = [f"{hole.at.name}: offsets [{hole.start}, {hole.end}) are planned again" for hole in holes]
     return lines + give_up_beyond_generations(context)
 
@@ -330,11 +401,10 @@ def _is_known(
             f"{manifest.pipeline_name} out of its target, and adopt every pipeline before you plan any of them",
             manifest=entry.manifest_id,
         )
-    if manifest.ranges != entry.ranges:
-        raise LakeConflict(
-            f"manifest {entry.manifest_id} covers other offsets in the lake than in this database",
-            next_step="this database planned manifests after it was restored; restore the copy again, then adopt",
-        )
+    if manifest.ranges != entry.ranges or (
+        manifest.state is ManifestState.DONE and not manifest.publications and not manifest.given_up
+    ):
+        return False  # somebody has deleted rows of it, or ``_without_known`` refuses it
     sinks = [sink for sink in context.sinks if sink.name in entry.receipts]
     return not any(
         judgement(context.database, manifest, sink, evidence=evidence[sink.name]).verdict is Verdict.UNKNOWN
@@ -504,9 +574,18 @@ def _all_chains(context: Context) -> dict[Generation, Chain]:
 
 
 def _insert_ranges(
-    context: Context, run_id: int, entries: Sequence[_Entry], chains: Mapping[Generation, Chain], *, first_slice: int
+    context: Context,
+    run_id: int,
+    entries: Sequence[_Entry],
+    chains: Mapping[Generation, Chain],
+    gaps: Mapping[int, Sequence[tuple[int, int]]],
+    *,
+    first_slice: int,
 ) -> list[Range]:
-    """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes."""
+    """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes.
+
+    ``gaps`` are offsets inside a chain, by its id, that none of its ranges has.
+    """
     database, pipeline_name = context.database, context.pipeline_name
     by_generation: dict[Generation, list[tuple[Range, int]]] = {}
     for entry in entries:
@@ -521,7 +600,10 @@ def _insert_ranges(
         rows += [(ids[generation], range_.start, range_.end, manifest_id) for range_, manifest_id in recorded]
         ranges = sorted(range_ for range_, _ in recorded)
         _set_anchor(context, ids[generation], chains.get(generation), ranges)
-        holes += _holes(chains.get(generation), ranges)
+        holes += _holes(chains.get(generation), ranges, gaps.get(ids[generation], ()))
+    for generation, chain in chains.items():
+        if generation not in by_generation:
+            holes += _holes(chain, (), gaps.get(chain.id, ()))
     holes += _unread_before_a_cut(chains, by_generation)
     database.ranges.insert(RangeKind.DATA, rows)
     _plan(context, run_id, holes, ids, first_slice=first_slice)
@@ -548,15 +630,18 @@ def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Se
         context.database.chains.extend_back(chain.id, anchor)
 
 
-def _holes(chain: Chain | None, ranges: Sequence[Range]) -> list[Range]:
+def _holes(chain: Chain | None, ranges: Sequence[Range], gaps: Sequence[tuple[int, int]]) -> list[Range]:
     """Return the offsets, from the anchor on, that are neither in the recorded ranges nor in the chain as the database
-    knew it.
+    knew it, which has these ``gaps``.
 
     Raises ``LakeConflict`` when two of them overlap.
     """
     covered = list(ranges)
-    if chain and chain.anchor < chain.end:
-        covered.append(Range(chain.at, chain.anchor, chain.end, chain.generation))
+    if chain:
+        starts = [chain.anchor, *(end for _, end in gaps)]
+        ends = [*(start for start, _ in gaps), chain.end]
+        parts = [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+        covered += [Range(chain.at, start, end, chain.generation) for start, end in parts]
     anchors = [range_.anchor for range_ in ranges] + ([chain.anchor] if chain else [])
     end = min(anchors)
     holes = []

@@ -9,6 +9,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.errors import AccessDenied, ForeignLake, LakeConflict, Unavailable, WorkFailed
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.expected import ExpectedByDatabase
+from tidemark.lifecycle.gone_rows import gone_rows
 from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
@@ -143,12 +144,10 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
 
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Problem]:
-    for row in context.database.audits.broken_chains(context.pipeline_name):
-        yield Problem(
-            None,
-            f"no range of {row['topic']}-{row['partition']} ends at {row['start_offset']}, where another starts",
-            "the chain constraint was removed from the database; restore it",
-        )
+    gone = gone_rows(context.database, context.pipeline_name)
+    if gone:  # what is there seems to belong to nothing until they are back
+        yield from gone
+        return
     if context.database.audits.wrong_sums(context.pipeline_name):
         yield Problem(
             None,

@@ -11,6 +11,7 @@ from tidemark.database.statements import Row
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
+from tidemark.lifecycle.gone_rows import BY_STATUS, gone_rows
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
@@ -230,6 +231,7 @@ def status(
     if not retired or deployed is not None:
         problems += _audit_problems(pipeline_name, audits)
         problems += _missing_output_problems(database, pipeline_name)
+        problems += _gone_row_problems(database, pipeline_name)
     if pipeline is not None:
         problems += _retirement_problems(database, pipeline_name)
         problems += _retired_sink_problems(database, pipeline)
@@ -572,6 +574,16 @@ def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> 
             )
         )
     return problems
+
+
+def _gone_row_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
+    """Return what the ledger itself has lost."""
+    return [
+        PipelineProblem(
+            gone.manifest_id, gone.what, gone.next_step, kind=State.DAMAGED, cause=f"gone rows {gone.manifest_id}"
+        )
+        for gone in gone_rows(database, pipeline_name, BY_STATUS)
+    ]
 
 
 def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
