@@ -308,6 +308,9 @@ def test_what_a_replay_is_refused_for_is_corrected_and_the_replay_is_repeated(ma
     assert refused.exit_code == 1
     [(statement, step)] = re.findall(r"run in its database: (.*); then: tidemark (.*)", refused.stderr)
     assert step == "replay demo --manifest 1", "the manifest is done: a retry would do nothing"
+    newest = world.json("show", "1")["attempts"][-1]
+    assert newest["error"].rstrip().endswith("; then: tidemark replay demo --manifest 1"), newest["error"]
+    assert "retry" not in newest["error"]
     world.execute(statement)
     world.ok(*step.split())
     world.assert_complete()
@@ -335,6 +338,64 @@ def test_what_a_plan_is_refused_for_is_corrected_and_the_run_that_is_named_goes_
         world.targets["warehouse"] = owner
         world.execute("DROP OWNED BY guest_of_tests")
         world.execute("DROP ROLE guest_of_tests")
+
+
+NO_TABLES = {
+    "view": "CREATE VIEW public.latest AS SELECT 1 AS k",
+    "materialized view": "CREATE MATERIALIZED VIEW public.latest AS SELECT 1 AS k",
+    "sequence": "CREATE SEQUENCE public.latest",
+    "foreign table": "CREATE FOREIGN DATA WRAPPER of_tests; CREATE SERVER of_tests FOREIGN DATA WRAPPER of_tests; "
+    "CREATE FOREIGN TABLE public.latest (k bigint) SERVER of_tests",
+}
+
+
+@pytest.mark.parametrize("kind", NO_TABLES)
+def test_what_stands_in_the_place_of_a_table_is_named_and_moved_away(
+    make_table_world: MakeTableWorld, kind: str
+) -> None:
+    world = make_table_world()
+    world.execute(NO_TABLES[kind])
+    world.produce(20)
+    failed = world.here("run", "demo")
+    words = f"public.latest is a {kind}, and the sink writes to a table"
+    assert (failed.exit_code, words in failed.stderr) == (1, True), failed.stderr
+    assert f"give the {kind} another name or drop it" in failed.stderr
+    world.execute(f"ALTER {kind.upper()} public.latest RENAME TO moved")
+    world.ok(*failed.stderr.rsplit("; then: tidemark ", 1)[1].split("\n")[0].split())
+    world.ok("run", "demo")
+    world.assert_complete()
+
+
+def test_a_view_in_the_place_of_a_published_table_is_not_taken_for_the_table(make_table_world: MakeTableWorld) -> None:
+    world = make_table_world()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.execute("ALTER TABLE public.latest RENAME TO kept; CREATE VIEW public.latest AS SELECT * FROM public.kept")
+    world.produce(20)
+    for words in (("run", "demo"), ("audit", "demo"), ("db", "adopt", "demo", "--why", "a test")):
+        told = world.here(*words)
+        assert told.exit_code == 1, words
+        assert "public.latest is a view, and the sink writes to a table" in told.stdout + told.stderr
+        assert "(ALTER TABLE .. RENAME TO latest)" in told.stdout + told.stderr
+    [problem] = [each for each in world.status("demo")[0]["problems"] if "run demo" in each["next_step"]]
+    world.execute("DROP VIEW public.latest; ALTER TABLE public.kept RENAME TO latest")
+    world.ok(*problem["next_step"].rsplit("; then: tidemark ", 1)[1].split())
+    assert world.ok("audit", "demo") == ""
+    assert world.status("demo")[0]["state"] == "ok"
+    world.assert_complete()
+
+
+def test_a_partitioned_table_that_cannot_have_the_key_is_told_so(world: TableWorld) -> None:
+    partitioned = CREATE.replace(" PRIMARY KEY", "").format(columns=COLUMNS) + " PARTITION BY RANGE (at)"
+    world.execute(partitioned)
+    message = refused(world)
+    assert "and cannot have one: it is partitioned by RANGE (at)" in message
+    assert "partition it by columns of the key" in message
+    world.execute("DROP TABLE public.latest")
+    world.execute(CREATE.format(columns=COLUMNS) + " PARTITION BY HASH (k)")
+    world.execute("CREATE TABLE latest_0 PARTITION OF latest FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 def test_a_locked_table_is_waited_for_and_then_named(world: TableWorld) -> None:

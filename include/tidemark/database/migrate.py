@@ -12,6 +12,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
+from tidemark.database.rights import OF_THE_LEDGER, Rights
 from tidemark.database.session import Session, connect, describe, translated
 from tidemark.errors import ConfigurationError
 from tidemark.failpoints import failpoint
@@ -118,7 +119,7 @@ def connect_to_tables(dsn: str) -> Session:
     """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with others."""
     session = connect(dsn)
     try:
-        with translated(database=describe(dsn)):
+        with translated(Rights(session, OF_THE_LEDGER, "; then try again"), database=describe(dsn)):
             check(_stored(session), database=describe(dsn))
     except BaseException:
         session.close()

@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from tidemark.database import postgres_errors
 from tidemark.database.postgres_errors import Cause, PostgresError, from_environment, message_of
+from tidemark.database.rights import Rights
 from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition, PlanRefused, TidemarkError, Unavailable
 
@@ -85,9 +86,14 @@ def describe(dsn: str) -> str:
 
 
 @contextmanager
-def translated(**context: object) -> Iterator[None]:
-    """Turn PostgreSQL's errors into ours; ``context`` is added to them."""
-    with postgres_errors.translated(lambda error: _translate(error, context)):
+def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
+    """Turn PostgreSQL's errors into ours; ``context`` is added to them. A missing right is named by ``rights``."""
+
+    def translate(error: PostgresError) -> TidemarkError:
+        translation = _translate(error, context)
+        return rights.name(translation) if rights else translation
+
+    with postgres_errors.translated(translate):
         yield
 
 

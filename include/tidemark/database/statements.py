@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from tidemark.database.rights import OF_THE_LEDGER, Rights
 from tidemark.database.session import Session, translated
 from tidemark.text import named_queries
 
@@ -85,7 +86,8 @@ class NamedStatements:
         ahead = self._ahead
         if ahead is not None and ahead.has(values):
             return ahead.rows(name, **values)
-        with translated(pipeline=values.get("pipeline"), manifest=values.get("manifest")):
+        rights = Rights(self.session, OF_THE_LEDGER, "; then try again")
+        with translated(rights, pipeline=values.get("pipeline"), manifest=values.get("manifest")):
             cursor = self.session.execute(QUERIES[name], values)
             return cursor.fetchall() if cursor.description else []
 

@@ -89,12 +89,11 @@ def process(
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
-    stays_done = manifest.state is ManifestState.DONE and not context.sinks_to_finish(manifest)
+    attempt = _Attempt(context, manifest, stage, replay=replay, allowed=allowed)
     try:
-        return _ended_well(context, _Attempt(context, manifest, stage, replay=replay, allowed=allowed).run())
+        return _ended_well(context, attempt.run())
     except TidemarkError as error:
-        if stays_done:
-            error.is_repeated_by(f"replay {context.pipeline_name} --manifest {manifest_id}")
+        attempt.name_repetition(error)
         raise
 
 
@@ -248,6 +247,12 @@ class _Attempt:
 
     def __post_init__(self) -> None:
         self.publisher = Publisher(self.context)
+        self._stays_done = self.manifest.state is ManifestState.DONE and not self.context.sinks_to_finish(self.manifest)
+
+    def name_repetition(self, error: BaseException) -> None:
+        """Let the error of a replay name the replay: the manifest is done, so a retry would do nothing."""
+        if self._stays_done and isinstance(error, TidemarkError):
+            error.is_repeated_by(f"replay {self.context.pipeline_name} --manifest {self.manifest.id}")
 
     def run(self) -> Outcome:
         database = self.context.database
@@ -389,6 +394,7 @@ class _Attempt:
                 superseded = self._superseded(self.publisher, error)
                 self.publisher.clean(manifest_id, self.number, list(self._own_sinks()))
                 return superseded
+            self.name_repetition(error)  # before it is stored
             fail(self.context, manifest_id, self.number, error)
         except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
             with suppress(Unavailable, AccessDenied), database.reopened() as reopened:

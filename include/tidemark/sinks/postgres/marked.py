@@ -38,7 +38,6 @@ from tidemark.sinks.base import (
 )
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 from tidemark.sinks.postgres.columns import headers_of
-from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.target import QUERIES, PostgresTarget
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
@@ -230,7 +229,7 @@ class MarkedOutput(Output):
         context = self._table.context(manifest=receipt.manifest_id, attempt=receipt.attempt)
         session = self._merging_session()
         transaction = self._shared.transaction() if self._shared else session.transaction()
-        with translated(**context), transaction:
+        with self._table.translated(manifest=receipt.manifest_id, attempt=receipt.attempt), transaction:
             try:
                 name, limit = "idle_in_transaction_session_timeout", f"{IDLE_TIMEOUT_S}s"
                 self._table.execute(session, "set_local", name=name, value=limit)

@@ -101,7 +101,17 @@ SELECT format('%%s.%%s', system_identifier, (SELECT oid FROM pg_database WHERE d
 FROM pg_control_system();
 
 -- name: table_ids
-SELECT to_regclass(name)::oid::text AS id FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS t (name, place) ORDER BY place;
+SELECT name, c.oid::text AS id, c.relkind::text AS kind
+FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS t (name, place) LEFT JOIN pg_class c ON c.oid = to_regclass(name)
+ORDER BY place;
+
+-- name: partition_key
+-- None unless the table is divided by other columns than these, or by an expression: a unique key needs the columns.
+SELECT pg_get_partkeydef(p.partrelid) AS divided_by FROM pg_partitioned_table p
+WHERE p.partrelid = to_regclass(%(table)s) AND NOT EXISTS (
+    SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid
+    HAVING bool_and(a.attname = ANY (%(key)s::text[])) FILTER (WHERE a.attnum = ANY (p.partattrs::int2[]))
+       AND NOT 0 = ANY (p.partattrs::int2[]));
 
 -- name: has_rows
 SELECT EXISTS (SELECT FROM {table}) AS there, row_security_active(%(name)s::regclass) AS is_filtered,

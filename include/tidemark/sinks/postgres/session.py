@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from tidemark.connections.lookup import Lookup, Secret, variable_of
 from tidemark.database import postgres_errors
 from tidemark.database.postgres_errors import Cause, PostgresError, from_environment, message_of
+from tidemark.database.rights import Rights
 from tidemark.database.session import Session
 from tidemark.database.usable import make_usable, of_several
 from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
@@ -110,9 +111,14 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
 
 
 @contextmanager
-def translated(**context: object) -> Iterator[None]:
-    """Turn errors of PostgreSQL into our errors."""
-    with postgres_errors.translated(lambda error: _translate(error, context)):
+def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
+    """Turn errors of PostgreSQL into our errors; a missing right is named by ``rights``."""
+
+    def translate(error: PostgresError) -> TidemarkError:
+        translation = _translate(error, context)
+        return rights.name(translation) if rights else translation
+
+    with postgres_errors.translated(translate):
         yield
 
 

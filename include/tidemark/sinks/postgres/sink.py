@@ -28,7 +28,6 @@ from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.audit import differences_of_table
 from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, tasks_of
-from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.settings import Settings
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec
@@ -59,7 +58,7 @@ class PostgresOutput(MarkedOutput):
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)
-        with translated(**self._table.context(manifest=receipt.manifest_id)):
+        with self._table.translated(manifest=receipt.manifest_id):
             [marker] = self._table.execute(self._merging_session(), "marker", manifest=receipt.manifest_id)
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
@@ -158,7 +157,7 @@ class PostgresOutput(MarkedOutput):
     def same(self, before: Receipt, now: Receipt) -> bool:
         """Return whether the table has every key that is staged now, in this version or a newer one."""
         del before
-        with translated(**self._table.context(manifest=now.manifest_id)):
+        with self._table.translated(manifest=now.manifest_id):
             lacking = self._lacking(self._table.connected(), now)
         dead = row_count(self.parts(now, ObjectKind.DEAD_LETTER))
         return lacking == 0 and self._table.dead_letters(now.manifest_id) == dead

@@ -12,6 +12,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.connections.lookup import Lookup
+from tidemark.database.rights import Needs, Rights, missing_grants
 from tidemark.database.session import Session
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused
 from tidemark.sinks.column_names import IS_DELETED
@@ -30,6 +31,9 @@ _STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<ta
 
 Parts = dict[str, sql.Composable]
 RIGHTS = ("SELECT", "INSERT", "UPDATE")
+_TABLES = ("r", "p")  # pg_class.relkind: a table, also one that is divided into partitions
+_NO_TABLES = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index",
+              "c": "composite type"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,20 @@ class PostgresTarget:
             self._session.close()
 
     @contextmanager
+    def translated(self, **more: object) -> Iterator[None]:
+        """Turn errors of PostgreSQL into our errors about this table; a missing right names its GRANT."""
+        tables = [(schema, name) for schema, _, name in (table.partition(".") for table in self.tables())]
+        needs = Needs(
+            schemas={SCHEMA: ("USAGE", "CREATE"), **{schema: ("USAGE",) for schema, _ in tables}},
+            tables={(SCHEMA, ""): (*RIGHTS, "DELETE"), **dict.fromkeys(tables, RIGHTS)},
+        )
+        with translated(Rights(self.connected(), needs, THEN_RETRY), **self.context(**more)):
+            yield
+
+    @contextmanager
     def undone(self) -> Iterator[None]:
         """Everything inside is rolled back at the end, Tidemark's own tables too if there were none: a rehearsal."""
-        with translated(**self.context()), self.connected().transaction(force_rollback=True):
+        with self.translated(), self.connected().transaction(force_rollback=True):
             if not self.has_support():
                 self.make_support()
             yield
@@ -109,7 +124,7 @@ class PostgresTarget:
 
     def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
         """The same in the session of the table, in the open transaction if there is one."""
-        with translated(**self.context()):
+        with self.translated():
             return self.execute(self.connected(), query, parts, **values)
 
     def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
@@ -123,12 +138,14 @@ class PostgresTarget:
     def make_support(self) -> None:
         """Create Tidemark's own tables; may be repeated, also by several processes at once."""
         try:
-            with translated(**self.context()), self.connected().transaction():
+            with self.translated(), self.connected().transaction():
                 self.execute(self.connected(), "lock_support")
                 if not self.execute(self.connected(), "has_schema", schema=SCHEMA)[0]["there"]:
                     self.execute(self.connected(), "create_schema")
                 self.connected().execute(QUERIES["support"])
         except AccessDenied as denied:
+            if self.rows("has_schema", schema=SCHEMA)[0]["there"]:
+                raise
             raise AccessDenied(
                 f"the schema {SCHEMA} cannot be created: {denied.what}",
                 next_step=f"have an owner of the database run: CREATE SCHEMA {SCHEMA} AUTHORIZATION USER, with the "
@@ -167,6 +184,7 @@ class PostgresTarget:
         With ``auto_create`` it creates the table or its missing columns.
         """
         context = self.context(table=spec.table)
+        self._ids([spec.table])
         actual = self.columns(spec.table)
         missing = _missing(spec.columns, actual)
         for column in missing:
@@ -177,6 +195,14 @@ class PostgresTarget:
         refuse_misfits(spec.columns, self.columns(spec.table), spec.emptied, context)
         if not self.rows("has_unique_key", table=spec.table, key=sorted(spec.key)):
             key = ", ".join(spec.key)
+            for divided in self.rows("partition_key", table=spec.table, key=[*spec.key]):
+                raise SinkRefused(
+                    f"the table has no unique key over just ({key}), and cannot have one: it is partitioned by "
+                    f"{divided['divided_by']}, and PostgreSQL wants these columns in each unique key",
+                    next_step="partition it by columns of the key, or add its columns to the key in the pipeline file "
+                    "of a new sink with a table of its own" + THEN_RETRY,
+                    **context,
+                )
             raise SinkRefused(
                 f"the table has no unique key over just ({key}), so there may be several rows of a key",
                 next_step=f"correct the key, or run in its database: ALTER TABLE {spec.table} ADD UNIQUE ({key})",
@@ -191,15 +217,17 @@ class PostgresTarget:
             )
         right = self.rows("may_write", table=spec.table, rights=list(spec.rights))[0]
         if not right["allowed"]:
+            schema, _, name = spec.table.partition(".")
+            grants = missing_grants(self.connected(), Needs(tables={(schema, name): spec.rights}))
             raise AccessDenied(
                 f"user {right['user']} may not read and write the table",
-                next_step=f"run in its database: GRANT {', '.join(spec.rights)} ON {spec.table} TO {right['user']}",
+                next_step=f"run in its database: {'; '.join(grants)}",
                 **context,
             )
 
     def _complete(self, spec: TableSpec) -> None:
         """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
-        with translated(**self.context(table=spec.table)), self.connected().transaction():
+        with self.translated(table=spec.table), self.connected().transaction():
             self.execute(self.connected(), "lock_support")
             columns = self.columns(spec.table)
             missing = _missing(spec.columns, columns)
@@ -220,7 +248,7 @@ class PostgresTarget:
         """Run statements that only the owner of the table or schema may; ``AccessDenied`` names them for others."""
         context = self.context(table=table)
         try:
-            with translated(**context):
+            with self.translated(table=table):
                 self.connected().execute(ddl)
         except AccessDenied as denied:
             raise AccessDenied(
@@ -246,14 +274,25 @@ class PostgresTarget:
         """The ids of these tables, behind that of their database; empty when one is not there. TRUNCATE keeps them."""
         if not self.exists():
             return ""
-        return f"{self.rows('database_id')[0]['id']}/{' '.join(self._ids())}"
+        return f"{self.rows('database_id')[0]['id']}/{' '.join(self._ids(self.tables()))}"
 
-    def _ids(self) -> list[str]:
-        """The id of each table; empty for one that is not there."""
-        return [row["id"] or "" for row in self.rows("table_ids", tables=[*self.tables()])]
+    def _ids(self, tables: Sequence[str]) -> list[str]:
+        """The id of each table; empty for one that is not there. Raises ``SinkRefused`` for what is no table."""
+        rows = self.rows("table_ids", tables=[*tables])
+        for row in rows:
+            if row["id"] and row["kind"] not in _TABLES:
+                kind = _NO_TABLES.get(row["kind"], "relation that is no table")
+                raise SinkRefused(
+                    f"{row['name']} is a {kind}, and the sink writes to a table",
+                    next_step=f"give the {kind} another name or drop it, and give the table that it has replaced its "
+                    f"name back (ALTER TABLE .. RENAME TO {row['name'].rpartition('.')[2]}); or write another table "
+                    "into the pipeline file, for a sink with another name" + THEN_RETRY,
+                    **self.context(table=row["name"]),
+                )
+        return [row["id"] or "" for row in rows]
 
     def exists(self) -> bool:
-        return all(self._ids())
+        return all(self._ids(self.tables()))
 
     def empty_tables(self) -> list[str]:
         """Those of the tables that are there and have no row."""
@@ -261,7 +300,7 @@ class PostgresTarget:
 
     def _has_rows(self, table: str) -> bool:
         parts: Parts = {"table": sql.Identifier(*table.split("."))}
-        with translated(**self.context(table=table)):
+        with self.translated(table=table):
             [rows] = self.execute(self.connected(), "has_rows", parts, name=table)
         if not rows["there"] and rows["is_filtered"]:
             raise AccessDenied(
@@ -293,7 +332,7 @@ class PostgresTarget:
         given = {**self.names, "manifest": manifest_id}
         session = self.connected()
         with (
-            translated(**self.context(manifest=manifest_id)),
+            self.translated(manifest=manifest_id),
             session.transaction(),
             session.cursor("dead_letters") as cursor,
         ):
@@ -338,7 +377,7 @@ class PostgresTarget:
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )
         parts = self.staging_parts(manifest_id, attempt)
-        with translated(**self.context(manifest=manifest_id)), self.connected().transaction():
+        with self.translated(manifest=manifest_id), self.connected().transaction():
             self.connected().execute(sql.SQL(QUERIES["create_staging"]).format(**parts, columns=listed))
 
     def staged(self) -> Iterator[tuple[int, int]]:
@@ -351,7 +390,7 @@ class PostgresTarget:
     def drop_staging(self, manifest_id: int, attempt: int) -> None:
         """Does nothing while a session, such as a paused task, uses the tables; ``sweep`` then removes them later."""
         statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest_id, attempt))
-        with suppress(Locked), translated(**self.context()), self.connected().transaction():
+        with suppress(Locked), self.translated(), self.connected().transaction():
             self.execute(self.connected(), "set_local", name="lock_timeout", value=f"{DROP_TIMEOUT_S}s")
             self.connected().execute(statement)
 

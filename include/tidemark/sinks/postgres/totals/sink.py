@@ -30,7 +30,6 @@ from tidemark.sinks.base import Contents, Expected, Position, Sink, Work, WriteM
 from tidemark.sinks.capabilities import DerivesTotals, ServesCopy
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
-from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
 from tidemark.sinks.postgres.totals.audit import differences_of_totals
 from tidemark.sinks.postgres.totals.copies import open_copy
@@ -188,7 +187,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         if not self.exists():
             return
         parts = self._table.parts
-        with translated(**self._table.context()), self._table.connected().transaction(force_rollback=dry_run):
+        with self._table.translated(), self._table.connected().transaction(force_rollback=dry_run):
             self._table.rows("lock_both", parts)
             changed = sum(
                 row["totals"] for query in ("combine_all", "empty_strays") for row in self._table.rows(query, parts)

@@ -9,7 +9,6 @@ from psycopg import sql
 
 from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.postgres.columns import Column, names, type_of
-from tidemark.sinks.postgres.session import translated
 from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
 from tidemark.sinks.postgres.totals.copies import Total
 from tidemark.sinks.postgres.totals.settings import Settings
@@ -97,7 +96,7 @@ class Totals(PostgresTarget):
     def make_copies_support(self) -> None:
         """Create what Tidemark notes about copies; may be repeated, also by several processes at once."""
         if not self._has_copies_support():
-            with translated(**self.context()), self.connected().transaction():
+            with self.translated(), self.connected().transaction():
                 self.execute(self.connected(), "lock_support")
                 self.run_ddl(sql.SQL(COPIES["support_copies"]).format(), "tidemark_target.copy")
 
@@ -114,7 +113,7 @@ class Totals(PostgresTarget):
 
         ``highest`` is the highest revision that the copy has. May be repeated, also by several processes at once.
         """
-        with translated(**self.context()), self.connected().transaction():
+        with self.translated(), self.connected().transaction():
             if self.make_numbered():
                 self.lift_revisions(highest)
                 self.rows("renumber", self.parts)
@@ -129,7 +128,7 @@ class Totals(PostgresTarget):
 
     def lift_revisions(self, highest: int) -> int:
         """Make every later revision higher than any before; returns the highest one that is given out."""
-        with translated(**self.context()), self.connected().transaction():
+        with self.translated(), self.connected().transaction():
             self.execute(self.connected(), "lock_support")
             return int(self.rows("lift_revisions", highest=highest)[0]["revision"])
 
@@ -151,7 +150,7 @@ class Totals(PostgresTarget):
     def _each(self, query: str, **values: object) -> Iterator[dict[str, Any]]:
         """The rows of a statement, some thousands in memory at a time."""
         session = self.connected()
-        with translated(**self.context()), session.transaction(), session.cursor(query) as cursor:
+        with self.translated(), session.transaction(), session.cursor(query) as cursor:
             cursor.itersize = PAGE
             yield from cursor.execute(sql.SQL(self.queries[query]).format(**self.parts), {**self.names, **values})
 

@@ -1,0 +1,73 @@
+"""Names the GRANT lines of the rights that a user of PostgreSQL lacks.
+
+A refusal names one table or schema, in the server's language; the catalog knows all that is missing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
+
+from tidemark.errors import AccessDenied, TidemarkError
+from tidemark.text import named_queries
+
+FEW = 3  # tables of a schema that are named one by one
+
+QUERIES = named_queries("tidemark.database", "rights.sql")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The rights that the work needs: of schemas, and of tables as (schema, table); an empty name stands for all."""
+
+    schemas: dict[str, Sequence[str]] = field(default_factory=dict)
+    tables: dict[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str | None, str]]:
+        of_schemas = [(schema, None, right) for schema, rights in self.schemas.items() for right in rights]
+        return of_schemas + [(*table, right) for table, rights in self.tables.items() for right in rights]
+
+
+OF_THE_LEDGER = Needs({"tidemark": ("USAGE",)}, {("tidemark", ""): ("SELECT", "INSERT", "UPDATE", "DELETE")})
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The rights that statements of a session need; ``then`` ends the next step."""
+
+    session: psycopg.Connection[dict[str, Any]]
+    needs: Needs
+    then: str
+
+    def name(self, error: TidemarkError) -> TidemarkError:
+        """Return the error of a refused right with the GRANT lines that are missing, if any are; any other as it is."""
+        grants = missing_grants(self.session, self.needs) if isinstance(error, AccessDenied) else []
+        if not grants:  # such as a policy that refuses rows
+            return error
+        next_step = f"have their owner run in that database: {'; '.join(grants)}{self.then}"
+        return AccessDenied(error.what, next_step=next_step, **error.context)
+
+
+def missing_grants(session: psycopg.Connection[dict[str, Any]], needs: Needs) -> list[str]:
+    """The lines, over a connection of its own: the transaction of the session has failed. None when nobody answers."""
+    schemas, tables, rights = ([row[column] for row in needs.rows()] for column in range(3))
+    try:
+        dsn = make_conninfo(session.info.dsn, password=session.info.password, connect_timeout="5")
+        with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as asked:
+            rows = asked.execute(
+                QUERIES["lacking"], {"schemas": schemas, "tables": tables, "rights": rights}
+            ).fetchall()
+    except psycopg.Error:
+        return []
+    lines = dict[str, None]()
+    for row in rows:
+        alike = [other for other in rows if (other["kind"], other["schema"]) == (row["kind"], row["schema"])]
+        granted = ", ".join(sorted({right for other in alike for right in other["rights"].split(", ")}))
+        on = f"ALL {row['kind']}S IN SCHEMA {row['schema']}"
+        if len(alike) <= FEW or row["place"] < 3:
+            granted, on = row["rights"], f"{row['kind']} {row['name']}"
+        lines[f"GRANT {granted} ON {on} TO {row['grantee']}"] = None
+    return list(lines)
