@@ -140,3 +140,21 @@ def test_a_row_that_marks_its_key_as_deleted_is_shown_as_that(make_world: MakeWo
     world.send('{"n": 7, "at": "2024-03-01T10:00:00Z"}', None, partition=0, key=b'{"n": 7}')
     assert [row["is_deleted"] for row in peek(world)] == [False, True]
     assert 'deleted {"n":7,"at":null}' in world.ok("peek", "demo")
+
+
+def test_the_records_that_a_run_refused_are_looked_at_as_its_message_says(make_world: MakeWorld) -> None:
+    world = make_world(partitions=2, settings={"max_dead_letters": 0})
+    world.produce(6)
+    world.send("this one is bad", partition=1)
+    refused = world.here("run", "demo")
+    assert refused.exit_code == 1
+    step = refused.stderr.split("Look at them: tidemark ")[1].split(";")[0].split()
+    assert step == ["peek", "demo", "--topic", world.topic, "--partition", "1", "--from", "3"]
+    [shown] = [json.loads(line) for line in world.ok(*step, "--json").splitlines()]
+    assert (shown["partition"], shown["offset"]) == (1, 3)
+    assert "not JSON" in shown["reason"]
+    world.settings["max_dead_letters"] = None
+    world.write_pipeline()
+    world.ok(*refused.stderr.rsplit("then: tidemark ", 1)[1].split("\n")[0].split())
+    assert world.json("dead-letters", "demo")["count"] == 1
+    assert [manifest["state"] for manifest in world.manifests()] == ["done"]

@@ -98,7 +98,7 @@ TAKEN_BY = {
     ),
     "peek {} --topic {} --partition {} --from {}": (
         "integration/test_peek.py",
-        "test_an_empty_topic_and_wrong_places_are_told_apart",
+        "test_the_records_that_a_run_refused_are_looked_at_as_its_message_says",
     ),
     "plan {}": (
         "integration/test_decided_with_two_sinks.py",
