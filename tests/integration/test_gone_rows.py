@@ -90,7 +90,7 @@ def test_what_nothing_was_published_of_is_planned_again(make_world: MakeWorld) -
     """No target has a record of it: its own row, or its offsets, are planned again, and are read once."""
     world = make_world(partitions=1)
     world.produce(20)
-    for tables in (["manifest"], ["manifest_range"]):
+    for tables in (["manifest"], ["manifest_range"], [*REFERRING, "manifest"]):
         [manifest_id] = world.json("plan", "demo")["manifests"]
         assert world.tidemark("retry", "demo", failpoint="publish.receipt:kill9@always").returncode < 0
         world.produce(20)

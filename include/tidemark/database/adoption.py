@@ -15,11 +15,11 @@ class Adoption(Part):
         """Note that this database takes over the targets of another one; False when it has manifests of its own."""
         return self._sql.changed("succeed", id=database_id) is not None
 
-    def insert_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int) -> None:
-        """Insert a manifest, or give one a run that has lost its own."""
-        self._sql.rows(
-            "adopt_manifest", run_id=run_id, pipeline_name=pipeline_name, manifest_id=manifest_id, slice=number
-        )
+    def insert_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int, staged: int = 0) -> None:
+        """Insert a manifest, or give one a run that has lost its own; ``staged`` is the highest attempt that has
+        something staged."""
+        values = {"run_id": run_id, "pipeline_name": pipeline_name, "slice": number, "staged": staged}
+        self._sql.rows("adopt_manifest", manifest_id=manifest_id, **values)
 
     def ranges_of(self, pipeline_name: str, manifest_ids: Sequence[int]) -> dict[int, tuple[Range, ...]]:
         """The ranges of manifests, also of those whose own row is gone."""

@@ -1621,7 +1621,7 @@ WHERE %(id)s::uuid = ANY (successor_of)
 -- name: adopt_manifest
 -- The numbers of attempts whose rows are there are not given out again.
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt, reason) OVERRIDING SYSTEM VALUE
-SELECT %(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, coalesce(max(attempt), 0), 'its row was deleted'
+SELECT %(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, greatest(max(attempt), %(staged)s), 'its row was deleted'
 FROM attempt WHERE manifest_id = %(manifest_id)s
 ON CONFLICT (id) DO UPDATE SET run_id = EXCLUDED.run_id;  -- its run is gone
 

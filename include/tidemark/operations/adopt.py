@@ -122,7 +122,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         # Store it. New manifests and attempts get numbers above all that the targets know.
         staged = _keep_ids_free(context, adopted)
         if unknown or gone:
-            lines += _enter(context, unknown, missing, gone, known, why)
+            lines += _enter(context, unknown, missing, gone, known, staged, why)
         for manifest in database.manifests.find(ids=sorted(staged)):
             database.adoption.skip_attempts(manifest.id, staged[manifest.id])
         decision = Decision(tuple(lines), adopted)
@@ -218,6 +218,7 @@ def _enter(
     missing: Sequence[_Entry],
     gone: _Gone,
     known: Mapping[int, Manifest],
+    staged: Mapping[int, int],
     why: str,
 ) -> list[str]:
     """Insert manifests, ``missing`` ranges, attempts and publications; one line for each hole that is planned again."""
@@ -232,7 +233,7 @@ def _enter(
             database.adoption.insert_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
     slices = len(unknown) + len(gone.manifests)
     for slice_number, manifest_id in enumerate(gone.manifests, len(unknown)):
-        database.adoption.insert_manifest(run_id, pipeline_name, manifest_id, slice_number)
+        database.adoption.insert_manifest(run_id, pipeline_name, manifest_id, slice_number, staged.get(manifest_id, 0))
     topics = {range_.at.topic for entry in unknown for range_ in entry.ranges}
     claim_folders(context, sorted(topics), dry_run=False)
     before = _all_chains(context)
