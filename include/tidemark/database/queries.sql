@@ -1562,17 +1562,16 @@ ORDER BY a.manifest_id;
 
 -- name: gone_rows
 -- Rows that others refer to and that are not there: no trigger and no foreign key was asked when they were deleted. Of
--- the newest ranges of each chain, runs and manifests; NULL: of all. Manifests without a run are in no list.
-WITH part AS (
-    SELECT c.topic, c.partition, r.* FROM chain c CROSS JOIN LATERAL (
-        SELECT * FROM manifest_range r WHERE r.chain_id = c.id
-        ORDER BY r.end_offset DESC LIMIT %(newest)s::bigint) r
-    WHERE c.pipeline = %(pipeline_name)s),
-planned AS (
+-- the newest runs, and of the newest manifests with their ranges; NULL: of all. Manifests without a run are in no list.
+WITH planned AS (
     SELECT manifests FROM run WHERE pipeline = %(pipeline_name)s
     ORDER BY planned_at DESC, id DESC LIMIT %(newest)s::bigint),
 known AS (
-    SELECT * FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT %(newest)s::bigint)
+    SELECT * FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT %(newest)s::bigint),
+part AS (
+    SELECT c.topic, c.partition, r.* FROM manifest_range r JOIN chain c ON c.id = r.chain_id
+    WHERE c.pipeline = %(pipeline_name)s
+      AND (%(newest)s::bigint IS NULL OR r.manifest_id = ANY (ARRAY(SELECT id FROM known))))
 SELECT 'manifest' AS gone_from, id AS manifest_id, NULL::bigint AS chain_id, NULL AS topic, NULL::int AS partition,
        NULL::bigint AS start_offset, NULL::bigint AS end_offset
 FROM (SELECT manifest_id AS id FROM part WHERE manifest_id IS NOT NULL

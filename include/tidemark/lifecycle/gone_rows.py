@@ -9,9 +9,9 @@ from tidemark.model.manifest import listed
 from tidemark.model.problem import Problem
 from tidemark.model.verdict import NextStep, command
 
-# So many newest ranges, runs and manifests are looked at, so that it takes the same time after years; an audit looks at
-# all. Plans, which are rarer than questions for the state, look at more.
-BY_PLAN, BY_STATUS = 10_000, 100
+# Plans and `status` look at so many newest runs and manifests, so that they take the same time after years. An audit
+# looks at all.
+NEWEST = 20
 
 
 def gone_rows(database: ManifestDatabase, pipeline_name: str, newest: int | None = None) -> list[Problem]:
@@ -36,7 +36,7 @@ def gone_rows(database: ManifestDatabase, pipeline_name: str, newest: int | None
 
 def refuse_gone_rows(database: ManifestDatabase, pipeline_name: str) -> None:
     """Raise ``PlanRefused`` for a ledger that does not say any more what was planned: records would be read twice."""
-    for problem in gone_rows(database, pipeline_name, BY_PLAN):
+    for problem in gone_rows(database, pipeline_name, NEWEST):
         if problem.manifest_id is None:
             raise PlanRefused(problem.what, next_step=f"nothing was planned; {problem.next_step}")
 

@@ -11,7 +11,7 @@ from tidemark.database.statements import Row
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.lifecycle.failed_tasks import Task
-from tidemark.lifecycle.gone_rows import BY_STATUS, gone_rows
+from tidemark.lifecycle.gone_rows import NEWEST, gone_rows
 from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.older import described, next_step_of
 from tidemark.model import event_hours
@@ -582,7 +582,7 @@ def _gone_row_problems(database: ManifestDatabase, pipeline_name: str) -> list[P
         PipelineProblem(
             gone.manifest_id, gone.what, gone.next_step, kind=State.DAMAGED, cause=f"gone rows {gone.manifest_id}"
         )
-        for gone in gone_rows(database, pipeline_name, BY_STATUS)
+        for gone in gone_rows(database, pipeline_name, NEWEST)
     ]
 
 

@@ -218,7 +218,8 @@ class PostgresTarget:
         right = self.rows("may_write", table=spec.table, rights=list(spec.rights))[0]
         if not right["allowed"]:
             schema, _, name = spec.table.partition(".")
-            grants = missing_grants(self.connected(), Needs(tables={(schema, name): spec.rights}))
+            asked = missing_grants(self.connected(), Needs(tables={(schema, name): spec.rights}))
+            grants = asked or [f"GRANT {', '.join(spec.rights)} ON {spec.table} TO {right['user']}"]
             raise AccessDenied(
                 f"user {right['user']} may not read and write the table",
                 next_step=f"run in its database: {'; '.join(grants)}",
