@@ -214,8 +214,8 @@ class Pipeline(Section):
     )
     max_age: Duration | None = Field(
         default=None,
-        description="How old the end of what is published may be, such as `2h`; then `tidemark status`, the page "
-        "and the metrics call the pipeline [late](operations.md#for-a-monitor-tidemark-status). If not set, all "
+        description="How old the end of what is published may be, such as `2h`; an older one makes the pipeline "
+        "[late](operations.md#for-a-monitor-tidemark-status) in `status`, page and metrics. If not set, all "
         "that the scheduled run before the last was to read must be published; without a schedule, or with "
         "`airflow.own_dag`, nothing is late. Give it more than the interval of the schedule plus the time of a run.",
         examples=["2h"],

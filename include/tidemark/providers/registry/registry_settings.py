@@ -23,10 +23,13 @@ class RegistrySettings(Section):
     """A schema registry with Confluent's API: an Airflow connection, or the address of one without security."""
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="The Airflow connection with its address and its login, token or certificate."
+        default=None,
+        description="The id of an Airflow connection with the registry's address and its login, token or certificate.",
     )
     url: Annotated[str, AfterValidator(_url)] | None = Field(
-        default=None, description="Its address, when it asks for no login.", examples=["http://registry:8081"]
+        default=None,
+        description="The registry's address, when it asks for no login.",
+        examples=["http://registry:8081"],
     )
 
     @model_validator(mode="after")

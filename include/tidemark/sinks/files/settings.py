@@ -55,8 +55,8 @@ class Settings(SinkSettings):
 
     name: Name = Field(
         default="files",
-        description="Its name in the database and in messages, unique in the pipeline. To "
-        "[change](operations.md#sinks-come-and-go) it takes a command.",
+        description="Its name in the database and in messages, unique in the pipeline; [a "
+        "command](operations.md#sinks-come-and-go) changes it.",
     )
     root: Root = Field(
         description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`. One "
