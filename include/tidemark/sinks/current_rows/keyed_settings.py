@@ -40,7 +40,7 @@ class KeyedSettings(Section):
         "timestamp of the source. Without it the row with the later offset of a partition is the newest; offsets of "
         "two partitions or topics have no order, so all rows of a key must come in one. A replay with other code "
         "replaces its own rows in any case. When its numbers start again, new rows are stale, and `tidemark status` "
-        "says so.",
+        "says so. Another order needs a sink of another name and table.",
     )
 
     _record_key: tuple[str, ...] = PrivateAttr(default=())
