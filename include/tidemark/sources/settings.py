@@ -51,9 +51,9 @@ class Slice(Section):
     )
     max_span: Duration | None = Field(
         default=None,
-        description="Time of one manifest, at most, by the source's timestamps; at least `60s`. A hint, since "
-        "timestamps may be in any order. `plan` asks the source once for each span that has records. `extend-back` "
-        "does not cut by time.",
+        description="Time of one manifest, at most, by the source's timestamps, in spans counted from 1970 in UTC; at "
+        "least `60s`. A hint, since timestamps may be in any order. `plan` asks the source once for each span that "
+        "has records. `extend-back` does not cut by time.",
     )
     max_slices: StrictInt = Field(
         default=1000,
