@@ -20,8 +20,8 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, less than a minute
-##   make test    every feature's main road and one kill of every kind of sink, on real services; about 8 minutes on 2 cores
-##   make test-all  all tests but those of test-faults: half an hour (test-more: those that make test leaves out)
+##   make test    every feature's main road and one kill of every kind of sink, on real services; about 12 minutes on 2 cores
+##   make test-all  all tests but those of test-faults: an hour (test-more: those that make test leaves out)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-spark VERSION=4.1.1   what asks Spark itself, with another PySpark: 4.1.1 or 4.2.0
