@@ -22,8 +22,12 @@ MakeWorld = Callable[..., World]
 # By step: where it is raised, and what says so.
 STEPS = {
     "plan: the context": ("tidemark.cli.opened", "open_context", "plan has failed"),
+    "plan: the cut": ("tidemark.lifecycle.plan", "_await_cut", "plan has failed"),
+    "plan: the ledger": ("tidemark.lifecycle.plan", "refuse_gone_rows", "plan has failed"),
     "plan: the targets": ("tidemark.lifecycle.plan", "check_for_plan", "plan has failed"),
     "plan: the source": ("tidemark.lifecycle.plan", "observe", "plan has failed"),
+    "plan: the published records": ("tidemark.lifecycle.logs.divergence", "checked_logs", "plan has failed"),
+    "plan: the folders": ("tidemark.lifecycle.plan", "claim_folders", "plan has failed"),
     "plan: the ranges": ("tidemark.planner", "plan", "plan has failed"),
     "plan: the transaction": ("tidemark.lifecycle.plan", "_store", "plan has failed"),
     "process: what is older": ("tidemark.cli.run", "older_unfinished", "manifest 2 of run"),
@@ -33,9 +37,13 @@ STEPS = {
     "process: the number": ("tidemark.lifecycle.attempt", "start", "manifest 2 of run"),
     "process: the order": ("tidemark.lifecycle.attempt", "order_of", "manifest 2 of run"),
     "process: the counts": ("tidemark.lifecycle.attempt", "check_equations", "manifest 2 of run"),
+    "process: the receipt": ("tidemark.lifecycle.publish", "confirmed", "manifest 2 of run"),
     "process: after its end": ("tidemark.lifecycle.attempt", "report_progress", "process has failed"),
+    "close: what it stands for": ("tidemark.lifecycle.close", "require_done", "close has failed"),
+    "close: what is staged": ("tidemark.lifecycle.close", "recent_manifests", "close has failed"),
     "close: the run": ("tidemark.lifecycle.close", "published_sums", "close has failed"),
     "close: the hours": ("tidemark.lifecycle.close", "close_hours", "close has failed"),
+    "close: its end": ("tidemark.lifecycle.close", "forget_failed", "close has failed"),
 }
 ERRORS = (
     KeyError("return_value"),
