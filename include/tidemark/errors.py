@@ -74,8 +74,10 @@ class TidemarkError(Exception):
 
     def is_repeated_by(self, command: str) -> None:
         """End the next step with this command when it ends with a retry: a plan that fails leaves no manifest to retry,
-        and a replay leaves one that is done."""
-        self.next_step = _RETRY.sub(f"; then: tidemark {command}", self.next_step)
+        a replay leaves one that is done, and a peek has none."""
+        step = _RETRY.sub("", self.next_step)
+        if step != self.next_step:
+            self.next_step = step if f"tidemark {command}" in step else f"{step}; then: tidemark {command}"
 
     def __str__(self) -> str:
         where = {"error": self.code, **self.context} if self.code else self.context

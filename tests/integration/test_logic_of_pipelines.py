@@ -116,6 +116,19 @@ def test_on_error_fail_names_transform_file_line_and_offset(make_world: MakeWorl
     printed = " ".join(world.here("retry", "demo").stderr.split())
     assert "transform[1].sql: no.sql: Conversion Error: Could not convert string '..' to INT32" in printed
     assert "offset=7" in printed
+    world.settings = logic({"python": "prices:check"}, code="code", on_error="fail")
+    world.write_pipeline()
+    write(world, {"code/prices.py": "def check(batch):\n    return batch.num_rows\n"})
+    for words in (("retry", "demo"), ("peek", "demo")):
+        refused = world.here(*words)
+        assert refused.exit_code == 1
+        assert "correct the code, try it with: tidemark peek demo" in refused.stderr, words
+        assert ("; then: tidemark retry demo --manifest 1\n" in refused.stderr) == (words[0] == "retry")
+        assert "{" not in refused.stderr
+    write(world, {"code/prices.py": "def check(batch):\n    return batch\n"})
+    world.ok("peek", "demo")
+    world.ok("retry", "demo")
+    assert counts(world) == (20, 20, 0, 0, 0)
 
 
 @pytest.mark.parametrize("point", ["stage.mid", "publish.before_mark"])

@@ -81,6 +81,8 @@ def test_on_error_fail_still_shows_everything_and_says_that_a_manifest_would_fai
     assert "(late)" not in done.stdout, "without an allowed lateness every row would be late"
     assert "a manifest with these records fails: a record cannot be used: field at: absent" in done.stderr
     assert "partition=1 offset=2" in done.stderr.replace("\n", " ")
+    assert "then: tidemark peek demo\n" in done.stderr, "there is no manifest to retry"
+    assert "manifest=" not in done.stderr
     assert "field at: absent" in done.stdout
 
 

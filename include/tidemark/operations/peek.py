@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.connections.lookup import from_environment
-from tidemark.errors import ConfigurationError, NotFound, UndecodableRecord
+from tidemark.errors import ConfigurationError, NotFound, TidemarkError, UndecodableRecord
 from tidemark.model.expectations import ExpectationCount, ExpectationOrder, expectation_from
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import OnError, OnInvalid, Order, SourceOrder
@@ -79,7 +79,7 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
         tried.setdefault(name := " ".join(condition.split()), ExpectationOrder(name, condition))
     order = replace(order, expectations=tuple(tried.values()))
     try:
-        BatchProcessor(order).process("peek", [batch], [])
+        _processed(order, batch)
         refusal = None
     except UndecodableRecord as error:
         refusal = str(error)
@@ -89,14 +89,14 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
         lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
     decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
-    report = BatchProcessor(lenient_order).process("peek", [batch], [collected])
+    report = _processed(lenient_order, batch, collected)
     expectations = tuple(map(expectation_from, report["expectations"]))
     rows, letters = _sorted(collected.rows), _sorted(collected.letters)
     doubtful = doubts(order.decode, batch)
     if not order.transforms:
         return Peeked(rows, letters, refusal, doubtful, [], expectations)
     decoded = _Collected(pipeline)
-    BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
+    _processed(_without_transforms(lenient_order), batch, decoded)
     before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
@@ -131,6 +131,17 @@ def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tup
     pipeline = pinned(pipeline, from_environment, {})
     rows = [input_row(record) for record in _records(pipeline, source, selection)]
     return pipeline, pa.RecordBatch.from_pylist(rows, schema=READ)
+
+
+def _processed(order: Order, batch: pa.RecordBatch, *takers: RowTaker) -> dict[str, Any]:
+    """Process the records, which no manifest has: an error names none, and another peek in the place of its retry."""
+    try:
+        return BatchProcessor(order).process("peek", [batch], takers)
+    except TidemarkError as error:
+        error.context.pop("manifest", None)
+        error.within(pipeline=order.pipeline_name)
+        error.is_repeated_by(f"peek {order.pipeline_name}")
+        raise
 
 
 def _without_transforms(order: Order) -> Order:
