@@ -257,7 +257,9 @@ def test_P10_a_log_cut_where_a_transaction_was_aborted_is_read_from_there_on(mak
     cut(segment(world, 0), size)
     broker.start()
     world.produce(10)
-    assert "from offset 30 on it holds other records than those that are published" in refused(world)
+    refusal = refused(world)
+    assert "from offset 30 on it holds other records than those that are published" in refusal
+    assert f"tidemark accept truncation demo --topic {world.topic} --partition 0 --why TEXT" in refusal
     accept = ("accept", "truncation", "demo", "--topic", world.topic, "--partition", "0", "--why", "a disk")
     assert "log generation 1 ends at 34, the next starts at 30\n" in world.ok(*accept)
     world.ok("run", "demo")

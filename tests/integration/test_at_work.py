@@ -28,9 +28,14 @@ def test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so(world: Worl
     assert wait in others.stderr, "run cannot close yet, and a retry would leave the manifest out, too"
     late = world.here("run", "demo", "--run-key", "two")
     assert wait.replace("next:  ", "next:  another planner was faster, and is at work: ") in late.stderr
-    assert world.json("show", str(manifest.id))["attempt"] == 1, "nobody has taken over"
+    shown = world.json("show", str(manifest.id))
+    assert (shown["attempt"], shown["alive"]) == (1, True), "nobody has taken over"
     ended = wake(at_work)
     assert ended.returncode == 0, ended.stderr
+    shown = world.json("show", str(manifest.id))
+    assert (shown["attempt"], shown["alive"], shown["state"]) == (1, False, "done"), "now the wait has ended"
+    for run_key in ("one", "two"):
+        world.ok("run", "demo", "--run-key", run_key)
     world.assert_complete()
 
 

@@ -1,6 +1,7 @@
 """What a person is told when something is wrong: what happened, what next, within seconds, and nothing half done."""
 
 import json
+import re
 import resource
 import subprocess
 import time
@@ -220,6 +221,19 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
 def test_names_that_do_not_exist(world: World, words: tuple[str, ...], message: str) -> None:
     told(world.tidemark(*words), 2, message)
     untouched(world)
+
+
+def test_the_right_names_are_in_the_lists_that_are_advised_when_one_does_not_exist(world: World) -> None:
+    world.produce(5)
+    world.ok("run", "demo", "--run-key", "one")
+    assert "next:  list them with: tidemark manifests\n" in world.here("show", "77").stderr
+    assert re.search(r"^│ 1 +│ demo ", world.ok("manifests"), re.MULTILINE)
+    world.ok("show", "1")
+    unknown = world.here("replay", "demo", "--run-key", "never")
+    assert "next:  list runs with: tidemark manifests demo\n" in unknown.stderr
+    assert "│ one " in world.ok("manifests", "demo")
+    world.ok("replay", "demo", "--run-key", "one")
+    world.assert_complete()
 
 
 @pytest.mark.parametrize(

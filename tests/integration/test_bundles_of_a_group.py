@@ -151,11 +151,14 @@ def test_one_bad_topic_fails_the_task_by_name_and_a_cleared_one_does_what_is_not
     assert attempts(world) == {"a": [(1, "published")], "b": [(1, "failed")], "c": [(1, "published")], "d": []}
     [bad] = [each for each in world.status("demo") if each["pipeline"] == f"demo.{prefix}-b"]
     assert bad["state"] == "failed", "the step that the error names"
+    assert bad["problems"][0]["next_step"].endswith(f"tidemark retry demo.{prefix}-b")
 
     world.settings["each_topic"] = {f"{prefix}-b": {"on_error": "dead_letter"}}
     world.write_pipeline()
     assert execute(world, bundle, cleared=True).orders == [bundle[1]]
     assert attempts(world)["a"] == [(1, "published")], "what is done is left alone"
+    states = {each["pipeline"][-1]: each["state"] for each in world.status("demo")}
+    assert [states[name] for name in "abc"] == ["ok", "dead letters", "ok"], "b has one good record and a bad one"
     assert execute(world, bundle, cleared=True).orders == bundle, "all is done: a person wants it again"
     assert {name: len(each) for name, each in attempts(world).items()} == {"a": 2, "b": 3, "c": 2, "d": 0}
     assert execute(world, bundle, replay=[bundle[2]]).orders == bundle

@@ -147,12 +147,15 @@ def test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs(make_w
     world.produce(30)
     world.ok("run", "demo")
     assert sum(world.exact().values()) == 30
+    asked = ("where", world.topic, "0", "3")
+    assert "tidemark extend-back demo --why TEXT reads older records" in world.here(*asked).stdout
     assert "in 3 slices" in world.ok("extend-back", "demo", "--why", "history", "--dry-run")
     world.ok("extend-back", "demo", "--why", "history")
     world.produce(10)
     world.ok("run", "demo")
     world.ok("retry", "demo")
     world.assert_complete()
+    world.ok(*asked)
     assert world.here("extend-back", "demo", "--why", "again").exit_code == 1
     assert_decided(world, ("extend-back", "history"))
 

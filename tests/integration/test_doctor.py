@@ -83,6 +83,14 @@ def test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do(
     assert "demo: sink files" in wrong
     assert "the Spark master cannot be reached" in wrong["spark"]
     assert all(finding["next_step"] for finding in findings if finding["severity"] != "ok")
+    sink["postgres"]["auto_create"] = True
+    world.settings["kafka"] = {"gaps": "compacted"}
+    world.write_pipeline()
+    world.lake.unlink()
+    (world.pipelines / "broken.yaml").unlink()
+    assert failures(doctor(world)) == {}
+    world.ok("run", "demo")
+    world.assert_complete()
 
 
 def test_a_database_that_is_away_keeps_nothing_else_from_being_checked(make_table_world: MakeTableWorld) -> None:

@@ -122,6 +122,7 @@ def test_what_cannot_be_delivered_is_told_by_the_next_call_and_the_address_is_no
     assert failed.exit_code == 1
     assert "the webhook answered 500" in failed.stderr
     assert "[error=not-done]" in failed.stderr
+    assert "the next tidemark monitor notify sends it again" in failed.stderr
     assert "very-secret" not in failed.output + (world.folder / "_notified.json").read_text()
     inbox.status = 200
     world.ok("monitor", "notify", "--after", "0s")

@@ -39,6 +39,7 @@ def test_it_is_refused_while_there_is_a_file_and_done_without_one(world: World) 
     assert "the pipeline has a file" in refused.stderr
     text = file.read_text()
     file.unlink()
+    assert "tidemark retire pipeline demo --why TEXT" in world.here("status").stdout
     objects = world.object_keys()
     assert "2 manifests done" in world.ok("retire", "pipeline", "demo", *WHY, "--dry-run")
     assert names(world) == ["demo"], "a dry run changes nothing"
@@ -159,3 +160,8 @@ def test_a_name_that_was_never_planned_is_told_with_the_nearest(world: World) ->
     refused = world.here("retire", "pipeline", "demp", *WHY)
     assert refused.exit_code == 2
     assert 'no pipeline demp was ever planned; did you mean "demo"?' in refused.stderr
+    assert "tidemark status lists those that were" in refused.stderr
+    assert world.ok("status").startswith("demo: ok")
+    (world.pipelines / "demo.yaml").unlink()
+    world.ok("retire", "pipeline", "demo", *WHY)
+    assert "demo" not in world.ok("status")

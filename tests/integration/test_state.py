@@ -502,7 +502,11 @@ def test_a_run_that_publishes_dead_letters_alone_is_not_ok(make_world: MakeWorld
     world.produce(10, bad_every=1)
     world.ok("run", "demo")
     assert state(world) == "dead letters"
-    assert reason(world)[0] == "10 of the 10 records of the newest 1 manifest are dead letters"
+    assert reason(world) == (
+        "10 of the 10 records of the newest 1 manifest are dead letters", "tidemark dead-letters demo",
+    )  # fmt: skip
+    assert "not JSON" in world.ok("dead-letters", "demo")
+    assert world.json("dead-letters", "demo")["count"] == 10
     world.produce(11)
     world.ok("run", "demo")
     assert state(world) == "ok"

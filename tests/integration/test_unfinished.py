@@ -98,6 +98,11 @@ def test_a_pipeline_is_late_by_its_lag_and_by_the_age_of_what_is_published(world
     assert old.exit_code == 1
     assert "not all is published that came after " in old.stdout
     assert world.here("status", "--max-age", "soon").exit_code == 2
+    assert "next: tidemark lag demo\n" in late.stdout
+    assert world.topic in world.ok("lag", "demo")
+    assert sum(part["lag"] for part in world.json("lag", "demo")) == 10
+    world.ok("run", "demo")
+    world.ok("status", "--max-lag", "0")
 
 
 def test_max_age_of_the_file_is_what_status_and_metrics_go_by(make_world: MakeWorld) -> None:

@@ -142,7 +142,15 @@ def test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised(worl
     assert answer["standing"] == "missing"
     assert "cannot be read" in answer["message"]
     assert "tidemark audit demo --deep" in answer["message"]
-    path.unlink()
+    manifest = answer["manifest"]["id"]
+    audited = world.here("audit", "demo", "--deep")
+    assert audited.exit_code == 1
+    assert f"next: tidemark replay demo --manifest {manifest}\n" in audited.stdout
+    world.ok("replay", "demo", "--manifest", str(manifest))
+    [answer] = where(world, 3)
+    assert answer["standing"] == "held"
+    assert world.ok("audit", "demo", "--deep") == ""
+    Path(answer["sinks"][0]["place"]).unlink()
     assert where(world, 3)[0]["standing"] == "missing"
 
 

@@ -137,7 +137,8 @@ def test_doctor_finds_on_the_server_the_connections_that_tasks_get(
         finding for finding in json.loads(done.stdout) if finding["check"].startswith(("spark server", "executor "))
     ]
     assert [finding for finding in of_server if finding["severity"] == "failed"] == [], done.stdout
-    assert any("its Python answered" in finding["message"] for finding in of_server)
+    for told in (" answers, Spark ", "its Python answered"):
+        assert any(told in finding["message"] for finding in of_server), done.stdout
 
 
 def test_doctor_says_of_a_lake_that_is_read_only_what_is_wrong_and_reports_no_bug(
@@ -375,6 +376,7 @@ def test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next(
     assert time.monotonic() - started < 60
     assert ended.returncode == 1
     assert "the Spark Connect server cannot be reached" in ended.stderr
+    assert f"start it: tidemark spark serve --port {spark_server.port};" in ended.stderr
     world.assert_whole()
     slow(world, 0)
     spark_server.restart()

@@ -46,20 +46,32 @@ TAKEN_BY = {
     ),
     "accept truncation {} --topic {} --partition {} --why TEXT": (
         "faults/test_broker_dies.py",
-        "test_P10_a_log_that_really_lost_its_tail_is_refused_until_a_person_accepts_it",
+        "test_P10_a_log_cut_where_a_transaction_was_aborted_is_read_from_there_on",
     ),
     "db adopt {} --why TEXT": (
         "faults/test_targets_that_go_back.py",
         "test_T3_output_that_a_failed_over_database_has_no_receipt_of_is_refused_and_adopted",
     ),
-    "audit {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
-    "audit {} --deep": (
-        "integration/test_audit.py",
-        "test_rows_changed_in_place_are_found_by_a_deep_audit_and_mended_by_a_replay",
+    "audit {}": (
+        "integration/test_state.py",
+        "test_what_an_audit_has_found_stands_until_one_finds_nothing",
     ),
-    "dead-letters {}": ("integration/test_dead_letters.py", "test_they_are_shown_in_groups_by_class_and_reason"),
-    "doctor": ("integration/test_doctor.py", "test_a_folder_without_pipelines_is_a_failure"),
-    "doctor {}": ("integration/test_doctor.py", "test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do"),
+    "audit {} --deep": (
+        "integration/test_where.py",
+        "test_a_file_that_is_gone_or_damaged_is_missing_and_the_audit_is_advised",
+    ),
+    "dead-letters {}": (
+        "integration/test_state.py",
+        "test_a_run_that_publishes_dead_letters_alone_is_not_ok",
+    ),
+    "doctor": (
+        "integration/test_doctor.py",
+        "test_everything_that_is_wrong_is_said_at_once_each_with_what_to_do",
+    ),
+    "doctor {}": (
+        "integration/test_decoders_of_topics.py",
+        "test_topics_of_two_formats_become_rows_of_one_table",
+    ),
     "extend-back {} --why TEXT": (
         "integration/test_decisions.py",
         "test_extending_back_reads_what_lies_before_the_anchor_beside_new_runs",
@@ -73,16 +85,25 @@ TAKEN_BY = {
         "test_a_sink_added_later_lacks_what_was_done_until_it_is_filled",
     ),
     "history {}": (
-        "faults/test_matrix.py",
-        "test_R12_records_that_compaction_really_took_block_the_replay_and_stay_published",
+        "integration/test_generations.py",
+        "test_the_history_says_who_decided_what_and_why",
     ),
     "hours {}": (
         "integration/test_page.py",
         "test_the_calendar_has_a_row_for_each_day_and_a_cell_for_each_hour_that_leads_to_it",
     ),
-    "lag {}": ("integration/test_planning.py", "test_an_open_transaction_caps_the_plan_until_it_ends"),
-    "manifests": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
-    "manifests {}": ("integration/test_upgrades.py", "test_what_a_release_made_works_on"),
+    "lag {}": (
+        "integration/test_unfinished.py",
+        "test_a_pipeline_is_late_by_its_lag_and_by_the_age_of_what_is_published",
+    ),
+    "manifests": (
+        "integration/test_bad_input.py",
+        "test_the_right_names_are_in_the_lists_that_are_advised_when_one_does_not_exist",
+    ),
+    "manifests {}": (
+        "integration/test_bad_input.py",
+        "test_the_right_names_are_in_the_lists_that_are_advised_when_one_does_not_exist",
+    ),
     "db migrate": ("integration/test_upgrades.py", "test_every_command_over_older_tables_says_migrate"),
     "monitor notify": (
         "integration/test_notify.py",
@@ -94,7 +115,7 @@ TAKEN_BY = {
     ),
     "peek {}": (
         "integration/test_logic_of_pipelines.py",
-        "test_peek_shows_rows_before_and_after_and_what_was_taken_away",
+        "test_on_error_fail_names_transform_file_line_and_offset",
     ),
     "peek {} --topic {} --partition {} --from {}": (
         "integration/test_peek.py",
@@ -104,10 +125,13 @@ TAKEN_BY = {
         "integration/test_decided_with_two_sinks.py",
         "test_the_sink_to_read_is_known_after_the_plan_that_its_refusal_names",
     ),
-    "plan {} --dry-run": ("integration/test_planning.py", "test_a_dry_run_shows_the_ranges_and_stores_nothing"),
+    "plan {} --dry-run": (
+        "integration/test_state.py",
+        "test_a_topic_that_is_another_one_is_not_ok_before_a_plan_has_met_it",
+    ),
     "rename pipeline {} NEW --why TEXT": (
         "integration/test_renamed_pipelines.py",
-        "test_the_old_name_is_refused_wherever_somebody_still_uses_it",
+        "test_a_file_that_was_renamed_by_hand_alone_is_not_planned_from_the_first_record_on",
     ),
     "rename pipeline {} {} --why TEXT": (
         "integration/test_renamed_pipelines.py",
@@ -143,7 +167,7 @@ TAKEN_BY = {
     ),
     "retire pipeline {} --undo --why TEXT": (
         "integration/test_retired_pipelines.py",
-        "test_a_retired_pipeline_whose_file_is_back_is_a_problem_wherever_somebody_looks",
+        "test_it_is_refused_while_there_is_a_file_and_done_without_one",
     ),
     "retire pipeline {} --why TEXT": (
         "integration/test_retired_pipelines.py",
@@ -155,21 +179,33 @@ TAKEN_BY = {
     ),
     "retry {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
     "retry {} --manifest {}": (
-        "providers/topic/faults/test_topics.py",
-        "test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_is_slow",
+        "integration/test_generations.py",
+        "test_a_topic_gets_what_lies_below_a_cut_before_what_came_after_it",
     ),
-    "run {}": ("integration/test_state.py", "test_plans_that_fail_are_told_until_one_succeeds"),
-    "show {}": ("integration/test_a_failed_manifest.py", "test_what_the_page_quotes_is_what_is_printed"),
+    "run {}": (
+        "integration/test_state.py",
+        "test_a_plan_that_was_killed_is_told_when_it_should_have_ended_unless_it_had_planned",
+    ),
+    "show {}": (
+        "integration/test_at_work.py",
+        "test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so",
+    ),
     "spark serve": (
         "spark/test_spark_server.py",
-        "test_the_command_that_the_docs_give_a_supervisor_becomes_the_server_itself",
+        "test_doctor_finds_on_the_server_the_connections_that_tasks_get",
     ),
     "spark serve --port {}": (
         "spark/test_spark_server.py",
         "test_a_server_that_is_killed_fails_the_attempt_and_a_new_one_does_the_next",
     ),
-    "status": ("integration/test_state.py", "test_silent_sources_are_asked_side_by_side_and_are_never_ok"),
-    "status {}": ("faults/test_ways_out.py", "test_whoever_does_what_the_messages_say_comes_to_an_end"),
+    "status": (
+        "integration/test_retired_pipelines.py",
+        "test_a_name_that_was_never_planned_is_told_with_the_nearest",
+    ),
+    "status {}": (
+        "integration/test_bundles_of_a_group.py",
+        "test_one_bad_topic_fails_the_task_by_name_and_a_cleared_one_does_what_is_not_done",
+    ),
     "validate": ("integration/test_bad_input.py", "test_a_pipeline_file_that_is_wrong"),
 }
 
