@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, about
 from tidemark.model.findings import Finding, failed
 
 TIMEOUT_S = 15.0  # longer than a broker (10 s) and a database (5 s) may take to answer
@@ -14,12 +14,14 @@ UNREACHED = "the service is overloaded, or a firewall drops packets; try to conn
 
 @dataclass(frozen=True)
 class Check:
-    """A function that yields findings, its time limit in seconds, and what to do when that is over."""
+    """A function that yields findings, its time limit in seconds, what to do when that is over, and the pipeline that
+    the next step of an error asks for."""
 
     name: str
     run: Callable[[], Iterable[Finding]]
     timeout: float = TIMEOUT_S
     when_late: str = UNREACHED
+    pipeline_name: str | None = None
 
 
 def examine(checks: Iterable[Check], begin: Callable[[Check], None]) -> Iterator[Finding]:
@@ -44,8 +46,9 @@ def _examine(check: Check) -> list[Finding]:
 
 def _run(check: Check, findings: list[Finding]) -> None:
     try:
-        for finding in check.run():
-            findings.append(finding)  # noqa: PERF402 -- findings before an error count
+        with about(pipeline=check.pipeline_name):
+            for finding in check.run():
+                findings.append(finding)  # noqa: PERF402 -- findings before an error count
     except TidemarkError as error:
         findings.append(failed(check.name, error.what, error.next_step))
     except OSError as error:

@@ -11,12 +11,12 @@ from tidemark.pipeline.settings import Pipeline
 
 def checks(pipeline: Pipeline, lookup: Lookup) -> list[Check]:
     if pipeline.uses_registry():
-        return [Check(f"{pipeline.name}: schema registry", lambda: findings(pipeline, lookup), 4 * TIMEOUT_S)]
+        name = f"{pipeline.name}: schema registry"
+        return [Check(name, lambda: findings(name, pipeline, lookup), 4 * TIMEOUT_S, pipeline_name=pipeline.name)]
     return []
 
 
-def findings(pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
-    name = f"{pipeline.name}: schema registry"
+def findings(name: str, pipeline: Pipeline, lookup: Lookup) -> Iterator[Finding]:
     checked = pinned(pipeline, lookup, {})
     if checked.decode.uses_registry():
         columns = checked.decode.columns() or {}

@@ -32,7 +32,8 @@ def checks(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Check]:
     for pipeline in pipelines:
         name = f"{pipeline.name}: {pipeline.source.kind}"
         # Four questions (topics, offsets, clean-up policies, one record), each with 10 s for the answer.
-        yield Check(name, partial(source_findings, name, pipeline, pipelines, lookup, silent), 3 * TIMEOUT_S)
+        ask = partial(source_findings, name, pipeline, pipelines, lookup, silent)
+        yield Check(name, ask, 3 * TIMEOUT_S, pipeline_name=pipeline.name)
 
 
 def source_findings(

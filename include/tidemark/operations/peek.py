@@ -6,7 +6,8 @@ or committed, and no manifest database is asked.
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -72,6 +73,11 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
 
     ``conditions`` are asked beside the expectations of the file; ``ConfigurationError`` when one does not fit.
     """
+    with _of_no_manifest(pipeline.name):
+        return _peeked(pipeline, source, selection, conditions)
+
+
+def _peeked(pipeline: Pipeline, source: Source, selection: RecordSelection, conditions: Sequence[str]) -> Peeked:
     pipeline, batch = _read(pipeline, source, selection)
     order = _order(pipeline, source)
     tried = {each.name: each for each in order.expectations}
@@ -79,7 +85,8 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
         tried.setdefault(name := " ".join(condition.split()), ExpectationOrder(name, condition))
     order = replace(order, expectations=tuple(tried.values()))
     try:
-        _processed(order, batch)
+        with _of_no_manifest(pipeline.name):
+            BatchProcessor(order).process("peek", [batch], [])
         refusal = None
     except UndecodableRecord as error:
         refusal = str(error)
@@ -89,14 +96,14 @@ def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditi
         lenient["on_invalid"] = OnInvalid.DEAD_LETTER.value
     decode = with_unknown_fields(order.decode, OnError.DEAD_LETTER)
     lenient_order = replace(order, decode=decode, on_error=OnError.DEAD_LETTER.value, event_time=lenient)
-    report = _processed(lenient_order, batch, collected)
+    report = BatchProcessor(lenient_order).process("peek", [batch], [collected])
     expectations = tuple(map(expectation_from, report["expectations"]))
     rows, letters = _sorted(collected.rows), _sorted(collected.letters)
     doubtful = doubts(order.decode, batch)
     if not order.transforms:
         return Peeked(rows, letters, refusal, doubtful, [], expectations)
     decoded = _Collected(pipeline)
-    _processed(_without_transforms(lenient_order), batch, decoded)
+    BatchProcessor(_without_transforms(lenient_order)).process("peek", [batch], [decoded])
     before = {_place(row): row for row in _sorted(decoded.rows)}
     rows = [{**row, "before": before[_place(row)]["data"]} for row in rows]
     remaining = {_place(row) for row in (*rows, *letters)}
@@ -121,7 +128,8 @@ def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Dri
             next_step="json and json_schema do; leave out --drift",
             pipeline=pipeline.name,
         )
-    pipeline, batch = _read(pipeline, source, selection)
+    with _of_no_manifest(pipeline.name):
+        pipeline, batch = _read(pipeline, source, selection)
     fields = proposed_fields(pipeline.decode.record_order(), batch)
     return Drift(batch.num_rows, fields[:NAMED_FIELDS], len(fields[NAMED_FIELDS:]))
 
@@ -133,14 +141,15 @@ def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tup
     return pipeline, pa.RecordBatch.from_pylist(rows, schema=READ)
 
 
-def _processed(order: Order, batch: pa.RecordBatch, *takers: RowTaker) -> dict[str, Any]:
-    """Process the records, which no manifest has: an error names none, and another peek in the place of its retry."""
+@contextmanager
+def _of_no_manifest(pipeline_name: str) -> Iterator[None]:
+    """An error of these records names no manifest, and another peek in the place of a retry."""
     try:
-        return BatchProcessor(order).process("peek", [batch], takers)
+        yield
     except TidemarkError as error:
         error.context.pop("manifest", None)
-        error.within(pipeline=order.pipeline_name)
-        error.is_repeated_by(f"peek {order.pipeline_name}")
+        error.within(pipeline=pipeline_name)
+        error.is_repeated_by(f"peek {pipeline_name}")
         raise
 
 

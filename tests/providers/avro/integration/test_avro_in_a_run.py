@@ -204,3 +204,7 @@ def test_doctor_and_peek_ask_the_registry(shop: Shop) -> None:
     shop.door.down = "/"
     done = shop.world.here("doctor", "demo")
     assert "answered subjects/" in done.stdout
+    peeked = shop.world.here("peek", "demo")
+    assert peeked.exit_code == 1
+    for told in (done.stdout, peeked.stderr):
+        assert "tidemark retry demo when it answers\n" in told
