@@ -112,6 +112,8 @@ def test_a_partition_without_a_leader_is_named_and_never_taken_for_an_empty_one(
         world.produce(20)
         world.ok("run", "demo")
         world.assert_complete()
+    # Until then the first broker may call the second one the controller of its cluster.
+    wait_until(lambda: 2 not in admin.list_topics().brokers, "the second broker to be forgotten", timeout=60)
 
 
 def test_a_topic_of_another_cluster_is_told_as_that_and_one_that_is_made_again_as_made_again(

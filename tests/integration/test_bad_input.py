@@ -199,7 +199,12 @@ def test_a_user_without_rights(world: World, postgres: Postgres) -> None:
     )
     with psycopg.connect(world.dsn) as connection:
         connection.execute("GRANT USAGE ON SCHEMA tidemark TO guest")
-    told(world.tidemark("run", "demo", env={"TIDEMARK_DB": dsn}), 1, "permission denied for table", "grant the user")
+    told(
+        world.tidemark("run", "demo", env={"TIDEMARK_DB": dsn}),
+        1,
+        "permission denied for table",
+        "GRANT DELETE, INSERT, SELECT, UPDATE ON ALL TABLES IN SCHEMA tidemark TO guest",
+    )
     untouched(world)
 
 
