@@ -20,25 +20,27 @@ class _Ahead:
     def __init__(self, session: Session, pipelines: Iterable[str]) -> None:
         self._session = session
         self._pipelines = frozenset(pipelines)
-        self._read: dict[str, dict[object, list[Row]]] = {}
+        self._read: dict[tuple[str, object], dict[object, list[Row]]] = {}
         self._lock = Lock()
 
     def has(self, values: Mapping[str, object]) -> bool:
-        """Return whether a statement with these values is about one of the pipelines, and about nothing else."""
-        return set(values) == {"pipeline_name"} and values["pipeline_name"] in self._pipelines
+        """Return whether a statement with these values is about one of the pipelines, or the newest of what it has, and
+        about nothing else."""
+        return values.keys() <= {"pipeline_name", "newest"} and values.get("pipeline_name") in self._pipelines
 
-    def rows(self, name: str, *, pipeline_name: object) -> list[Row]:
+    def rows(self, name: str, *, pipeline_name: object, newest: object = None) -> list[Row]:
         with self._lock:
-            if name not in self._read:
-                self._read[name] = self._ask_for_each(name)
-        return [dict(row) for row in self._read[name][pipeline_name]]
+            if (name, newest) not in self._read:
+                self._read[name, newest] = self._ask_for_each(name, newest)
+        return [dict(row) for row in self._read[name, newest][pipeline_name]]
 
-    def _ask_for_each(self, name: str) -> dict[object, list[Row]]:
+    def _ask_for_each(self, name: str, newest: object) -> dict[object, list[Row]]:
         of_one = QUERIES[name].rstrip(";").replace("%(pipeline_name)s", "ahead.of_pipeline")
         every = QUERIES["of_each"].replace("{}", of_one)
         rows: dict[object, list[Row]] = {pipeline_name: [] for pipeline_name in self._pipelines}
         with translated():
-            for row in self._session.execute(every, {"names": list(self._pipelines)}).fetchall():
+            values = {"names": list(self._pipelines), "newest": newest}
+            for row in self._session.execute(every, values).fetchall():
                 rows[row.pop("of_pipeline")].append(row)
         return rows
 
