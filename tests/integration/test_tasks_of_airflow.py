@@ -477,8 +477,6 @@ def test_an_audit_plans_nothing_and_its_differences_stand_in_the_log_the_note_an
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     publish(world, [1])
     world.produce(10)
-    for file in world.lake.files("raw/"):
-        (world.folder / "lake" / file).unlink()
     with task(dry_run=True, audit="light"):
         assert runs.plan_run(pipeline) == []
     assert world.database.audits.last("demo") == []
@@ -486,6 +484,15 @@ def test_an_audit_plans_nothing_and_its_differences_stand_in_the_log_the_note_an
         with task(audit=depth, run_id=depth) as left:
             assert runs.plan_run(pipeline) == []
             assert runs.close_run(pipeline, []).event is None
+        assert left["tidemark"]["note"] == f"the {depth} audit found 0 differences"
+    for file in world.lake.files("raw/"):
+        (world.folder / "lake" / file).unlink()
+    for depth in ("light", "deep"):
+        with (
+            task(audit=depth, run_id=depth) as left,
+            pytest.raises(AirflowFailException, match=rf"the {depth} audit found \d+ differences"),
+        ):
+            runs.plan_run(pipeline)
         assert re.match(rf"the {depth} audit found \d+ differences\nmanifest 1: ", left["tidemark"]["note"])
         assert "next: tidemark replay demo --manifest 1" in caplog.text
     assert sorted(row["deep"] for row in world.database.audits.last("demo")) == [False, True]

@@ -110,7 +110,8 @@ def plan_group(group: Group, problem: TidemarkError | None = None) -> list[Plann
 def _planned_members(
     group: Group, database: ManifestDatabase, task_context: Any, only: list[str], *, like_the_next: bool
 ) -> Members[PlannedMember]:
-    named = _named_manifests(group, database, task_context["params"])
+    params = task_context["params"]
+    named = _named_manifests(group, database, params)
 
     def planned(context: Context, members: int) -> PlannedMember:
         own_context = _context_of(task_context, named, context.pipeline_name)
@@ -123,7 +124,12 @@ def _planned_members(
                 log.info("%s: %s", context.pipeline_name, line)
             return [], []
         require_spark(context.pipeline, context)
-        return manifests_to_process(context, context.pipeline, own_context, share)
+        ids, notes = manifests_to_process(context, context.pipeline, own_context, share)
+        if params.get("audit"):
+            for line in notes:
+                log.warning("%s: %s", context.pipeline_name, line)
+            run_conf.refuse_differences(context, params)
+        return ids, notes
 
     return for_each_member(
         group, database, cache(airflow_lookup), lambda: database_of(task_context), planned, only=only,

@@ -194,6 +194,21 @@ def audit_lines(context: Context, depth: Depth) -> list[str]:
     return [f"the {depth} audit found {count_of(len(differences), 'difference')}", *map(str, differences)]
 
 
+def refuse_differences(context: Context, params: Mapping[str, Any]) -> None:
+    """Raise when the audit that was asked for has found something: else Airflow would show its run as a success."""
+    if not params.get("audit"):
+        return
+    is_deep = params["audit"] == Depth.DEEP
+    audits = context.database.audits.last(context.pipeline_name)
+    differences = next((row["differences"] for row in audits if row["deep"] == is_deep), 0)
+    if differences:
+        raise NotDone(
+            f"the {params['audit']} audit found {count_of(differences, 'difference')}",
+            next_step="the log above, and the page of the pipeline, have each with its next step",
+            pipeline=context.pipeline_name,
+        )
+
+
 def preview(context: Context, ids: Sequence[int]) -> list[str]:
     """Return what a dry run says of manifests that there are."""
     manifests = context.database.manifests.find(ids=list(ids))

@@ -145,6 +145,7 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
         for line in notes:
             log.warning(line)
         push_labels_of(context.database, task_context, pipeline.name, [[each] for each in ids], notes)
+        run_conf.refuse_differences(context, task_context["params"])
         return ids
 
 

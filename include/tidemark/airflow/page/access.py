@@ -42,10 +42,11 @@ def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> A
 def _may(method: ResourceMethod, entity: DagAccessEntity | None = None) -> Any:
     """True if the caller has this right, by the rule of ``_allowed``: for nobody else a page has buttons that need
     it."""
+    refuse = _allowed(method, entity).dependency
 
     def check(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
         try:
-            requires_access_dag(method, entity, dag_of(dag_id, tasks))(request, user)
+            refuse(request, user, tasks, dag_id)
         except HTTPException as refused:
             if refused.status_code != 403:
                 raise
