@@ -183,6 +183,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,
         access.HAS_START_RIGHT.dependency: lambda: True,
+        access.HAS_PAUSE_RIGHT.dependency: lambda: True,
     }
     with (
         mock.patch.object(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer(lag))),

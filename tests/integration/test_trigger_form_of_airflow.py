@@ -23,4 +23,4 @@ def test_plan_until_that_is_no_time_is_refused_with_the_way_to_write_it(text: st
 
 def test_no_field_of_the_form_bears_the_red_star_of_a_required_one() -> None:
     assert all("null" in param.schema["type"] for param in PARAMS.values())
-    assert [param.resolve() for param in PARAMS.values()] == [None, [], False, [], None, None, False]
+    assert [param.resolve() for param in PARAMS.values()] == [None, [], False, [], None, None, None, False]

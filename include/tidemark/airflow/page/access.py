@@ -61,8 +61,9 @@ MAY_READ = _allowed("GET")
 MAY_START_RUNS = _allowed("POST", DagAccessEntity.RUN)
 MAY_PAUSE = _allowed("PUT")
 HAS_START_RIGHT = _may("POST", DagAccessEntity.RUN)
+HAS_PAUSE_RIGHT = _may("PUT")
 MayStart = Annotated[bool, HAS_START_RIGHT]
-MayPause = Annotated[bool, _may("PUT")]
+MayPause = Annotated[bool, HAS_PAUSE_RIGHT]
 
 
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
