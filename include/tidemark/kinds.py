@@ -20,7 +20,18 @@ from tidemark.providers import Provider
 from tidemark.text import with_nearest
 
 ENTRY_POINTS: Final = "tidemark.providers"
-OUR_PROVIDERS: Final = ("avro", "debezium", "delta", "dynamodb", "iceberg", "protobuf", "rabbitmq", "registry", "topic")
+OUR_PROVIDERS: Final = (
+    "avro",
+    "debezium",
+    "delta",
+    "dynamodb",
+    "iceberg",
+    "postgres",
+    "protobuf",
+    "rabbitmq",
+    "registry",
+    "topic",
+)
 
 
 CORE: Final = Provider(
@@ -41,8 +52,6 @@ CORE: Final = Provider(
     },
     sinks={
         "files": "tidemark.sinks.files",
-        "postgres": "tidemark.sinks.postgres",
-        "totals": "tidemark.sinks.postgres.totals",
     },
 )
 

@@ -1,4 +1,4 @@
-"""Writes type, default and meaning of each key into the tables of docs/configuration.md: `make reference`.
+"""Writes type, default and meaning of each key into the tables of docs: `make reference`.
 
 They are said once, in the settings classes, which also make the JSON Schema of editors. The page says which table has a
 key, and in which order.
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tidemark.pipeline.settings import json_schema
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGES: Final = (DOCS / "configuration.md", DOCS / "providers" / "postgres.md")
 _ROW: Final = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| (.*) \|$", re.MULTILINE)
 _FORMATS: Final = {"date": "day", "date-time": "time"}
 _NULL: Final = {"type": "null"}
@@ -126,7 +127,8 @@ def written(page: str, schema: Node) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(written(PAGE.read_text(), json_schema(links=True)))
+    for page in PAGES:
+        page.write_text(written(page.read_text(), json_schema(links=True)))
 
 
 if __name__ == "__main__":

@@ -39,12 +39,12 @@ from tidemark.paths import ObjectName
 from tidemark.processing.processor import BatchProcessor
 from tidemark.providers.delta.settings import Settings as DeltaSettings
 from tidemark.providers.iceberg.settings import Settings as IcebergSettings
+from tidemark.providers.postgres.settings import Settings as PostgresSettings
+from tidemark.providers.postgres.totals.settings import Settings as TotalsSettings
 from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.settings import Settings as TopicSettings
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.settings import Settings as FilesSettings
-from tidemark.sinks.postgres.settings import Settings as PostgresSettings
-from tidemark.sinks.postgres.totals.settings import Settings as TotalsSettings
 from tidemark.sinks.registry import open_sink
 from tidemark.sinks.settings import SinkSettings
 from tidemark_toy.settings import Settings as ToySettings

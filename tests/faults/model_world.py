@@ -48,9 +48,9 @@ from tidemark.model.receipt import Receipt, receipt_of_tasks
 from tidemark.operations import adopt, decisions, repair
 from tidemark.pipeline.settings import Pipeline
 from tidemark.processing.processor import BatchProcessor
+from tidemark.providers.postgres.marked import MarkedOutput
 from tidemark.sinks.base import Sink
 from tidemark.sinks.files.sink import FilesOutput
-from tidemark.sinks.postgres.marked import MarkedOutput
 from tidemark.sinks.registry import open_sink
 
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)

@@ -31,10 +31,10 @@ from tidemark.planner import Plan
 from tidemark.providers.iceberg import all_rows
 from tidemark.providers.iceberg.files import Replaced
 from tidemark.providers.iceberg.table import IcebergTarget
+from tidemark.providers.postgres.totals.sink import TotalsOutput
 from tidemark.providers.topic import own_staging
 from tidemark.sinks.files.sink import FilesOutput
 from tidemark.sinks.object_store.folder_staging import FolderStaging
-from tidemark.sinks.postgres.totals.sink import TotalsOutput
 
 Break = Callable[[pytest.MonkeyPatch, ModelWorld], None]
 

@@ -25,7 +25,7 @@ from tidemark.errors import (
 )
 from tidemark.providers.iceberg.catalog import OpenCatalog
 from tidemark.providers.iceberg.settings import Settings
-from tidemark.sinks.postgres import session as target
+from tidemark.providers.postgres import session as target
 
 RAISED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
 CASES = [

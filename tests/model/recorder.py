@@ -28,10 +28,10 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, StoredReceipt
 from tidemark.operations import decisions
 from tidemark.paths import STAGING, ObjectName, RecordName
+from tidemark.providers.postgres.sink import PostgresOutput
 from tidemark.sinks.base import Expected, Sink
 from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.object_store.leftovers import Leftover
-from tidemark.sinks.postgres.sink import PostgresOutput
 from tidemark.storage.base import ObjectStore
 
 MANIFEST = 1

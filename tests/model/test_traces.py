@@ -22,7 +22,7 @@ from tests.model.world import Kind
 from tests.worlds.s3_world import CONNECTION
 from tidemark.connections.lookup import variable_of
 from tidemark.model.manifest import ManifestState
-from tidemark.sinks.postgres import marked
+from tidemark.providers.postgres import marked
 
 FEW = 4
 IN_STAGING = ("failpoint read.before", "failpoint stage.mid")  # the model prepares and stages in one step

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from sandbox.bootstrap.reference import keys_of, written
+from sandbox.bootstrap.reference import PAGES, keys_of, written
 from tests.unit.pipeline_text import changed
 from tidemark.kinds import OUR_PROVIDERS
 from tidemark.pipeline.loader import find, load, pipeline_files
@@ -105,8 +105,9 @@ def test_every_key_of_a_pipeline_file_is_documented_with_its_default_and_no_othe
             assert json.dumps(keys[key]["default"]).strip('"') == default.strip("`").strip('"'), key
 
 
-def test_the_tables_of_keys_are_those_of_the_settings() -> None:
-    page = (REPOSITORY / "docs/configuration.md").read_text()
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_tables_of_keys_are_those_of_the_settings(path: Path) -> None:
+    page = path.read_text()
     assert page == written(page, json_schema(links=True)), "make reference writes them"
 
 

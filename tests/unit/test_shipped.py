@@ -64,9 +64,9 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 def test_what_executors_import_works_from_the_zip_alone_and_so_do_its_data_files(tmp_path: Path) -> None:
     program = (
-        "import tidemark, tidemark.processing.processor, tidemark.sinks.postgres.writer, tidemark.spark.probe\n"
+        "import tidemark, tidemark.processing.processor, tidemark.providers.postgres.writer, tidemark.spark.probe\n"
         "from tidemark.text import named_queries\n"
-        "assert named_queries('tidemark.sinks.postgres', 'queries.sql')['fence']\n"
+        "assert named_queries('tidemark.providers.postgres', 'queries.sql')['fence']\n"
         "assert named_queries('tidemark.transforms.dedupe', 'queries.sql')['within']\n"
         "print(tidemark.__file__)\n"
     )

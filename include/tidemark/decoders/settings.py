@@ -38,6 +38,9 @@ def _key(value: object, info: ValidationInfo) -> object:
     return DECODERS.module(kind, "settings").Settings.model_validate(value, context=info.context)
 
 
+NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"  # a column, in messages
+
+
 class RowSettings(Protocol):
     """The rows that event time and sinks get, as far as a pipeline file describes them."""
 

@@ -29,8 +29,8 @@ from tidemark.providers.dynamodb.items import (
     size_of,
 )
 from tidemark.providers.dynamodb.settings import LONGEST_KEY, Settings
-from tidemark.sinks.aggregates.value_columns import ROWS
-from tidemark.sinks.postgres.totals.copies import Comparison, CopyOfTotals, Total
+from tidemark.providers.postgres.aggregates.value_columns import ROWS
+from tidemark.providers.postgres.totals.copies import Comparison, CopyOfTotals, Total
 from tidemark.storage.s3_client import access
 
 CREATED_S: Final = 60.0  # until a table that is being created must be there

@@ -14,8 +14,8 @@ from decimal import Context, Decimal
 from hashlib import blake2b
 from typing import Any, Final
 
-from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW
-from tidemark.sinks.postgres.totals.copies import Total
+from tidemark.providers.postgres.aggregates.value_columns import ROWS, WINDOW
+from tidemark.providers.postgres.totals.copies import Total
 
 KEY, REVISION, OWNER = "_key", "_revision", "owner"
 LONGEST_ITEM: Final = 400 * 1024  # bytes, names of attributes included

@@ -4,4 +4,4 @@ from typing import Final
 
 from tidemark.providers import Provider
 
-PROVIDER: Final = Provider("dynamodb", copies={"dynamodb": "tidemark.providers.dynamodb"})
+PROVIDER: Final = Provider("dynamodb", needs=("postgres",), copies={"dynamodb": "tidemark.providers.dynamodb"})

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool
 
 from tidemark.config import values
-from tidemark.sinks.aggregates.value_columns import Function, ValueColumn
-from tidemark.sinks.postgres.totals.copies import CopySettings
+from tidemark.providers.postgres.aggregates.value_columns import Function, ValueColumn
+from tidemark.providers.postgres.totals.copies import CopySettings
 
 LONGEST_KEY = 2_048  # bytes of a partition key
 

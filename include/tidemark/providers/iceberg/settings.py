@@ -14,10 +14,9 @@ from tidemark.config import values
 from tidemark.config.base import LoadContext, Name, Size, wrong_at
 from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import RowSettings
+from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.extras import absent_libraries, command
 from tidemark.providers.iceberg.partitioning import Term
-from tidemark.sinks.aggregates.aggregate import NULLABLE
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings

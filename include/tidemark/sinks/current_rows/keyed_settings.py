@@ -7,8 +7,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.record_key import RECORD_KEY, ColumnsOrRecordKey
-from tidemark.decoders.settings import RowSettings
-from tidemark.sinks.aggregates.aggregate import NULLABLE
+from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.sinks.column_names import LOG_GENERATION, NUMBER
 from tidemark.sinks.current_rows.columns import RECORD
 from tidemark.text import with_nearest

@@ -20,7 +20,7 @@ from tidemark.lifecycle.attempt import order_of
 from tidemark.providers.dynamodb.client import RIGHT_TO_CREATE, RIGHTS
 from tidemark.providers.dynamodb.copy import DynamoCopy, open_copy
 from tidemark.providers.dynamodb.settings import Settings
-from tidemark.sinks.postgres.totals.copies import Total
+from tidemark.providers.postgres.totals.copies import Total
 
 Make = Callable[..., DynamoWorld]
 WHY = ("--why", "a test")

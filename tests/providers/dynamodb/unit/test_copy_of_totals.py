@@ -12,7 +12,7 @@ from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.providers.dynamodb.copy import DynamoCopy
 from tidemark.providers.dynamodb.items import digest_of, item_of, key_text, revision_of, rows_of
 from tidemark.providers.dynamodb.settings import Settings
-from tidemark.sinks.postgres.totals.copies import Total
+from tidemark.providers.postgres.totals.copies import Total
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

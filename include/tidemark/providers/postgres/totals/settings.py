@@ -10,9 +10,9 @@ from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.model.storable import Storable
-from tidemark.sinks.aggregates.aggregate import CONTRIBUTIONS, Aggregate
-from tidemark.sinks.postgres.table_settings import LONGEST_NAME, TableSettings
-from tidemark.sinks.postgres.totals.copies import CopyEntry
+from tidemark.providers.postgres.aggregates.aggregate import CONTRIBUTIONS, Aggregate
+from tidemark.providers.postgres.table_settings import LONGEST_NAME, TableSettings
+from tidemark.providers.postgres.totals.copies import CopyEntry
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.storable_names import StorableNames, problem_with_names
 

@@ -23,7 +23,7 @@ from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
 from tidemark.database.migrate import migrate
 from tidemark.errors import ConfigurationError, TidemarkError
-from tidemark.sinks.postgres.session import connect
+from tidemark.providers.postgres.session import connect
 
 MakeTableWorld = Callable[..., TableWorld]
 DEFAULTS = {

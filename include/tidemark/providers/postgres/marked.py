@@ -22,6 +22,8 @@ from tidemark.model.manifest import count_of
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, PublishedObject, Receipt
 from tidemark.paths import RecordName
+from tidemark.providers.postgres.columns import headers_of
+from tidemark.providers.postgres.target import QUERIES, PostgresTarget
 from tidemark.sinks.base import (
     Expected,
     Fence,
@@ -37,8 +39,6 @@ from tidemark.sinks.base import (
     mended_by_replay,
 )
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
-from tidemark.sinks.postgres.columns import headers_of
-from tidemark.sinks.postgres.target import QUERIES, PostgresTarget
 
 IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
 MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock

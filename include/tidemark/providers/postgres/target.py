@@ -15,17 +15,17 @@ from tidemark.connections.lookup import Lookup
 from tidemark.database.rights import Needs, Rights, missing_grants
 from tidemark.database.session import Session
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused
+from tidemark.providers.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits, selected
+from tidemark.providers.postgres.session import Locked, connect, conninfo, translated
+from tidemark.providers.postgres.table_settings import TableSettings
+from tidemark.providers.postgres.writer import DEAD, SCHEMA
 from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
-from tidemark.sinks.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits, selected
-from tidemark.sinks.postgres.session import Locked, connect, conninfo, translated
-from tidemark.sinks.postgres.table_settings import TableSettings
-from tidemark.sinks.postgres.writer import DEAD, SCHEMA
 from tidemark.sinks.storable_names import refuse_clash
 from tidemark.text import named_queries
 
-QUERIES = named_queries("tidemark.sinks.postgres", "queries.sql")
+QUERIES = named_queries("tidemark.providers.postgres", "queries.sql")
 DROP_TIMEOUT_S = 2  # staging that a task still writes to is left for the next sweep
 _STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<tag>[0-9a-f]{12})")
 

@@ -7,9 +7,9 @@ from pydantic import Field
 from tidemark.config.base import Name
 from tidemark.decoders.record_key import ColumnsOrRecordKey
 from tidemark.decoders.settings import RowSettings
+from tidemark.providers.postgres.table_settings import TableSettings
 from tidemark.sinks.column_names import LOG_GENERATION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
-from tidemark.sinks.postgres.table_settings import TableSettings
 
 
 class Settings(KeyedSettings, TableSettings):
@@ -30,6 +30,6 @@ class Settings(KeyedSettings, TableSettings):
 
     def problem_with(self, rows: RowSettings) -> str | None:
         # Imported late: it needs pyarrow, which checking the other settings does without.
-        from tidemark.sinks.postgres.columns import problem_with_maps
+        from tidemark.providers.postgres.columns import problem_with_maps
 
         return self.problem_with_keyed(rows) or problem_with_maps(rows.arrow_schema())

@@ -17,7 +17,7 @@ from pydantic import SerializeAsAny
 from tidemark.config.base import OneKind, Section
 from tidemark.connections.lookup import Lookup
 from tidemark.kinds import COPIES
-from tidemark.sinks.aggregates.value_columns import ValueColumn
+from tidemark.providers.postgres.aggregates.value_columns import ValueColumn
 
 
 class CopySettings(Section):

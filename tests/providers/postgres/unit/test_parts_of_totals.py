@@ -14,9 +14,9 @@ import yaml
 from tests.unit.pipeline_text import GOOD
 from tidemark.errors import ConfigurationError
 from tidemark.pipeline.loader import load
-from tidemark.sinks.aggregates.aggregate import Aggregate
-from tidemark.sinks.aggregates.groups import Groups
-from tidemark.sinks.aggregates.value_columns import Function, ValueColumn, value_columns
+from tidemark.providers.postgres.aggregates.aggregate import Aggregate
+from tidemark.providers.postgres.aggregates.groups import Groups
+from tidemark.providers.postgres.aggregates.value_columns import Function, ValueColumn, value_columns
 
 SCHEMA = "k BIGINT NOT NULL, also STRING, price DECIMAL(10, 2), weight DOUBLE, tags ARRAY<STRING>, flag BOOLEAN"
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

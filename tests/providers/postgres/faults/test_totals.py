@@ -79,7 +79,7 @@ def test_a_manifest_that_is_combined_again_misses_nothing_of_one_that_is_added_m
     world.assert_complete()
 
 
-EXAMPLES = Path(__file__).parents[2] / "include" / "pipelines" / "examples"
+EXAMPLES = Path(__file__).parents[4] / "include" / "pipelines" / "examples"
 IN_TURN = [
     pytest.param(points, marks=() if quick else pytest.mark.exhaustive)
     for quick, points in ((True, ("stage.done", "publish.before_mark")), (False, FAILPOINTS))

@@ -12,8 +12,8 @@ from tidemark.errors import SinkRefused
 from tidemark.failpoints import failpoint
 from tidemark.model.manifest import count_of
 from tidemark.model.problem import Problem
-from tidemark.sinks.postgres.totals.copies import CopyOfTotals, Total
-from tidemark.sinks.postgres.totals.tables import PAGE, Totals
+from tidemark.providers.postgres.totals.copies import CopyOfTotals, Total
+from tidemark.providers.postgres.totals.tables import PAGE, Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those items by hand"
 

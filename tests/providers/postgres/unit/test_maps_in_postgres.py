@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.sinks.postgres.columns import problem_with_maps
-from tidemark.sinks.postgres.writer import _as_text
+from tidemark.providers.postgres.columns import problem_with_maps
+from tidemark.providers.postgres.writer import _as_text
 
 
 @pytest.mark.parametrize(

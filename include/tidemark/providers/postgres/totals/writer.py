@@ -4,10 +4,10 @@ import pyarrow as pa
 
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
-from tidemark.sinks.aggregates.groups import Groups
-from tidemark.sinks.aggregates.value_columns import value_columns_from
-from tidemark.sinks.postgres.writer import Copy, StagingTableWriter
-from tidemark.sinks.postgres.writer import Writer as RowsWriter
+from tidemark.providers.postgres.aggregates.groups import Groups
+from tidemark.providers.postgres.aggregates.value_columns import value_columns_from
+from tidemark.providers.postgres.writer import Copy, StagingTableWriter
+from tidemark.providers.postgres.writer import Writer as RowsWriter
 from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 

@@ -22,15 +22,15 @@ from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
 from tidemark.model.storable import RequiredColumns, Storable
+from tidemark.providers.postgres.audit import differences_of_table
+from tidemark.providers.postgres.columns import columns_for, names, staged_columns, type_of
+from tidemark.providers.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, tasks_of
+from tidemark.providers.postgres.settings import Settings
+from tidemark.providers.postgres.table_settings import DEAD_LETTERS
+from tidemark.providers.postgres.target import Parts, PostgresTarget, TableSpec
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
 from tidemark.sinks.current_rows.located import newest_row, replaced_row
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.postgres.audit import differences_of_table
-from tidemark.sinks.postgres.columns import columns_for, names, staged_columns, type_of
-from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, tasks_of
-from tidemark.sinks.postgres.settings import Settings
-from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.target import Parts, PostgresTarget, TableSpec
 from tidemark.transforms.sequence import columns_after
 
 _ROWS: Final = {"table": "t", "staged": "s", "newest": "n", "new": "excluded"}  # their names in the statement ``merge``

@@ -10,14 +10,13 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 
 from tidemark.config.base import Duration, Section, wrong_at
 from tidemark.config.values import wrong
-from tidemark.decoders.settings import RowSettings
+from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.errors import SinkRefused
-from tidemark.sinks.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
+from tidemark.providers.postgres.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
 from tidemark.text import with_nearest
 
 PLACES = ("_topic", "_partition")  # of a record in its source, never null
 CONTRIBUTIONS = "_contributions"  # the suffix of the table beside the totals
-NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"
 COLUMN_PATTERN = "^[a-z][a-z0-9_]{0,55}$"  # PostgreSQL has 63 bytes, and an average adds a suffix
 _EXACT = ("int", "uint", "decimal")
 _UNORDERED = ("bool", "binary", "list", "struct", "map")

@@ -5,9 +5,9 @@ from typing import Any
 
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
-from tidemark.sinks.aggregates.stray_contributions import what_of_strays
+from tidemark.providers.postgres.aggregates.stray_contributions import what_of_strays
+from tidemark.providers.postgres.totals.tables import Totals
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
-from tidemark.sinks.postgres.totals.tables import Totals
 
 _BY_HAND = "no attempt of Tidemark has left them there: delete those rows by hand"
 

@@ -26,16 +26,16 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
+from tidemark.providers.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
+from tidemark.providers.postgres.table_settings import DEAD_LETTERS
+from tidemark.providers.postgres.totals.audit import differences_of_totals
+from tidemark.providers.postgres.totals.copies import open_copy
+from tidemark.providers.postgres.totals.served import ServedTotals
+from tidemark.providers.postgres.totals.settings import Settings
+from tidemark.providers.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
 from tidemark.sinks.base import Contents, Expected, Position, Sink, Work, WriteMode
 from tidemark.sinks.capabilities import DerivesTotals, ServesCopy
 from tidemark.sinks.located import Located, RecordStatus
-from tidemark.sinks.postgres.marked import MarkedOutput, TableLedger, TableStaging, tasks_of
-from tidemark.sinks.postgres.table_settings import DEAD_LETTERS
-from tidemark.sinks.postgres.totals.audit import differences_of_totals
-from tidemark.sinks.postgres.totals.copies import open_copy
-from tidemark.sinks.postgres.totals.served import ServedTotals
-from tidemark.sinks.postgres.totals.settings import Settings
-from tidemark.sinks.postgres.totals.tables import QUERIES, Totals, staged_columns, tables_for
 from tidemark.transforms.sequence import columns_after
 
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, LiteralString, assert_never
 import pyarrow as pa
 from psycopg import sql
 
-from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
-from tidemark.sinks.postgres.columns import Column, names, type_of
-from tidemark.sinks.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
-from tidemark.sinks.postgres.totals.copies import Total
-from tidemark.sinks.postgres.totals.settings import Settings
+from tidemark.providers.postgres.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
+from tidemark.providers.postgres.columns import Column, names, type_of
+from tidemark.providers.postgres.target import RIGHTS, Parts, PostgresTarget, TableSpec
+from tidemark.providers.postgres.totals.copies import Total
+from tidemark.providers.postgres.totals.settings import Settings
 from tidemark.text import named_queries
 
-QUERIES = named_queries("tidemark.sinks.postgres.totals", "queries.sql")
-COPIES = named_queries("tidemark.sinks.postgres.totals", "copies.sql")
+QUERIES = named_queries("tidemark.providers.postgres.totals", "queries.sql")
+COPIES = named_queries("tidemark.providers.postgres.totals", "copies.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
 PAGE = 1_000  # totals that are read, or put into a copy, at a time
 _TEXTS = ("text", "character varying")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.sinks.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
+from tidemark.providers.postgres.aggregates.value_columns import ROWS, WINDOW, Function, ValueColumn
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.text import column_of_arrow
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.worlds.table_world import TableWorld, table_sink
 from tidemark.lifecycle.attempt import order_of
-from tidemark.sinks.postgres import session
+from tidemark.providers.postgres import session
 
 MakeTableWorld = Callable[..., TableWorld]
 CREATE = (
