@@ -148,7 +148,9 @@ def test_K8_killed_inside_the_transaction_of_a_topic_the_next_attempt_sends_all_
 
 @pytest.mark.exhaustive
 def test_R11_records_deleted_while_spark_reads_fail_the_attempt_and_a_person_gives_them_up(make_both: MakeBoth) -> None:
-    world = make_both(partitions=8, settings={"kafka": {"slice": {"max_records": 1000}}})
+    # One range is a task: a task of all ranges would have read them before it hands over its first batch.
+    slices = {"kafka": {"slice": {"max_records": 1000}}, "spark": {"records_per_task": 20}}
+    world = make_both(partitions=8, settings=slices)
     world.produce(160)
     process = world.start("run", "demo", *KEY, *ONE_TASK, failpoint="stage.mid:stop", spark=True)
     wait_stopped(process)

@@ -250,10 +250,10 @@ class Night:
     def differs(self, name: str, view: Mapping[str, Any]) -> str:
         """How the page of a pipeline, and its JSON, say anything else than ``status``; "" when they do not."""
         of_page = json.loads(self.page(f"api/pipelines/{name}"))
-        if of_page["state"] != view["state"]:
+        if [of_page["state"], told(of_page)] != [view["state"], told(view)]:
             return f"the API says {of_page['state']}: {of_page['problems']}"
         own = shown(self.page(f"pipelines/{name}"))
-        missing = [text for text in (f"{name} {view['state']}", *words(view)) if bare(text) not in bare(own)]
+        missing = [text for text in (f"{name} {view['state']}", *parts(view)) if bare(text) not in bare(own)]
         return f"its page lacks {missing}: {own[:600]}" if missing else ""
 
     def wrong(self, struck: Mapping[str, tuple[State, str]], looked_at: str) -> tuple[str, Mapping[str, Any]]:
@@ -266,7 +266,7 @@ class Night:
             of_status = f"{name}: {view['state']}: {'; next: '.join(words(view))}"
             if view["state"] != word or cause not in of_status:
                 return f"status says {of_status}", views
-            if not all(bare(text) in bare(rows[name]) for text in (f"{name} {word}", *words(view))):
+            if not all(bare(text) in bare(rows[name]) for text in (f"{name} {word}", *parts(view))):
                 return f"status says {of_status}; the list says {rows[name]}", views
             if name == looked_at and (other := self.differs(name, view)):
                 return f"status says {of_status}; {other}", views
@@ -304,6 +304,19 @@ class Night:
 def words(view: Mapping[str, Any]) -> list[str]:
     """The reason and the next step of the worst problem, if there is one."""
     return [plain(view["problems"][0][key]) for key in ("what", "next_step")] if view["problems"] else []
+
+
+def told(view: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The problems of a pipeline, with their next steps."""
+    return [(each["what"], each["next_step"]) for each in view["problems"]]
+
+
+def parts(view: Mapping[str, Any]) -> list[str]:
+    """What a page shows of the worst problem: of one of a manifest the cause stands before its place, in other words."""
+    if not view["problems"] or view["problems"][0]["manifest_id"] is None:
+        return words(view)
+    what, next_step = words(view)
+    return [f"manifest {view['problems'][0]['manifest_id']}", *re.findall(r"\S+ \[\d+, \d+\)", what), next_step]
 
 
 def plain(text: str) -> str:
