@@ -312,7 +312,7 @@ def told(view: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def parts(view: Mapping[str, Any]) -> list[str]:
-    """What a page shows of the worst problem: of one of a manifest the cause stands before its place, in other words."""
+    """What a page shows of the worst problem: the cause of a manifest stands before its place, in other words."""
     if not view["problems"] or view["problems"][0]["manifest_id"] is None:
         return words(view)
     what, next_step = words(view)
