@@ -122,6 +122,14 @@ def test_a_plan_makes_bundles_and_close_knows_the_manifests_in_them(world: World
     assert attempts(world) == {name: [(1, "published")] for name in NAMES}
 
 
+def test_the_limit_of_lists_counts_bundles(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    [bundle] = Run(world).plan()
+    assert isinstance(bundle, list)
+    assert len(bundle) == 3, "one list of one task, and the oldest three of four manifests in it"
+    assert bundle == [each["id"] for each in sorted(world.json("manifests", "demo"), key=lambda each: each["id"])[:3]]
+
+
 def test_a_task_that_is_cleared_when_airflow_has_removed_the_list_gets_its_bundle_again(world: World) -> None:
     [bundle, _] = Run(world).plan()
     execute(world, bundle)

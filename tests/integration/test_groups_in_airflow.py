@@ -127,6 +127,29 @@ def test_the_form_names_topics_and_the_limit_of_lists_is_shared(
         assert len(database.manifests.find(f"demo.{prefix}-c")) == 1
 
 
+@pytest.mark.parametrize("depth", ["light", "deep"])
+def test_an_audit_of_a_group_fails_by_the_names_of_those_that_differ_and_keeps_the_others_results(
+    world: World, prefix: str, depth: str
+) -> None:
+    Run(world).plan()
+    for name in ("a", "b"):
+        world.ok("retry", f"demo.{prefix}-{name}")
+    for path in world.lake.glob(f"raw/{prefix}-a/**/*.parquet"):
+        path.unlink()
+    run = Run(world, "an audit", audit=depth)
+    assert run.plan() == []
+    run.close([])
+    with pytest.raises(AirflowFailException) as failed:
+        run.judge()
+    assert f"demo.{prefix}-a: " in str(failed.value)
+    assert f"demo.{prefix}-b: " not in str(failed.value)
+    audits = {each["pipeline"]: each["audits"] for each in world.status("demo")}
+    assert {name: [audit["deep"] for audit in known] for name, known in audits.items()} == {
+        f"demo.{prefix}-{name}": [depth == "deep"] for name in ("a", "b")
+    }
+    assert [audits[f"demo.{prefix}-{name}"][0]["differences"] > 0 for name in ("a", "b")] == [True, False]
+
+
 def test_when_not_all_manifests_fit_into_a_run_the_oldest_are_processed_first(
     world: World, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

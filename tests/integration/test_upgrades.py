@@ -198,6 +198,38 @@ def test_archived_manifests_are_refused_by_name_before_anything_changes(of_relea
     assert pg_dump(postgres, of_release_3) == before
 
 
+OTHER_EVIDENCE = {
+    "connection lakehouse, sql catalog lake, table db.clicks": True,
+    "rest catalog lake, table db.clicks": True,
+    "region eu-central-1, DynamoDB table clicks": True,
+    "connection warehouse, table clicks": False,
+    "lake": False,
+    "/data/catalog/table": False,
+}
+
+
+@pytest.mark.parametrize("target", OTHER_EVIDENCE)
+def test_sinks_whose_evidence_is_not_carried_over_are_refused_by_name_until_release_3_has_retired_them(
+    of_release_3: str, postgres: Postgres, target: str
+) -> None:
+    with psycopg.connect(of_release_3) as connection:
+        connection.execute("SET search_path = tidemark; SET tidemark.actor = 'tidemark 0.3'")
+        connection.execute("INSERT INTO pipeline (name) VALUES ('clicks')")
+        connection.execute("INSERT INTO sink (pipeline, name, target) VALUES ('clicks', 'out', %s)", [target])
+    before = pg_dump(postgres, of_release_3)
+    if OTHER_EVIDENCE[target]:
+        for dry_run in (True, False):
+            with pytest.raises(ConfigurationError) as refused:
+                migrate(of_release_3, dry_run=dry_run)
+            assert f"not carried over: out of pipeline clicks ({target})" in refused.value.what
+            assert "nothing was changed: go on with Tidemark 0.3; or" in refused.value.next_step
+        assert pg_dump(postgres, of_release_3) == before
+        with psycopg.connect(of_release_3) as connection:
+            connection.execute("SET search_path = tidemark; SET tidemark.actor = 'tidemark 0.3'")
+            connection.execute("UPDATE sink SET retired_at = now()")
+    assert migrate(of_release_3) == tuple(range(5, NEWEST + 1))
+
+
 def test_archived_ranges_that_come_while_it_upgrades_change_nothing(of_release_3: str, postgres: Postgres) -> None:
     with psycopg.connect(of_release_3) as connection:
         connection.execute(

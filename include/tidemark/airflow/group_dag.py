@@ -117,7 +117,7 @@ def _planned_members(
         own_context = _context_of(task_context, named, context.pipeline_name)
         if own_context is None:
             return [], []
-        share = max(1, longest_list() // members)
+        share = max(1, longest_list() * group.shared.airflow.bundle // members)
         context = _with_share(context, share)
         if task_context["params"].get("dry_run"):
             for line in would_process(context, context.pipeline, own_context):
@@ -126,9 +126,12 @@ def _planned_members(
         require_spark(context.pipeline, context)
         ids, notes = manifests_to_process(context, context.pipeline, own_context, share)
         if params.get("audit"):
-            for line in notes:
-                log.warning("%s: %s", context.pipeline_name, line)
-            run_conf.refuse_differences(context, params)
+            try:
+                run_conf.refuse_differences(context, params)
+            except TidemarkError:
+                for line in notes:  # of members that go on they are told with the list
+                    log.warning("%s: %s", context.pipeline_name, line)
+                raise
         return ids, notes
 
     return for_each_member(
@@ -167,7 +170,8 @@ def _context_of(task_context: Any, named: dict[str, dict[str, list[int]]] | None
 
 
 def _with_share(context: Context, share: int) -> Context:
-    """The context with at most so many slices in a run: Airflow makes at most ``max_map_length`` tasks of all."""
+    """The context with at most so many slices in a run: Airflow makes at most ``max_map_length`` tasks of all members.
+    Bundles of large manifests hold fewer; then the next run does the others."""
     source = context.pipeline.source
     most = min(source.slice.max_slices, share)
     slices = source.slice.model_copy(update={"max_slices": most})
@@ -187,21 +191,22 @@ def _handed_to_airflow(
     if not members.done:
         refuse_failed(group.name, failed)
     ids = [manifest_id for _, (own, _) in members.done.values() for manifest_id in own]
-    most = longest_list()
-    if len(ids) > most:
+    tasks, most = _tasks(group, database, ids), longest_list()
+    if len(tasks) > most:  # the oldest first, else the members that stand last would wait for ever
+        tasks = _tasks(group, database, sorted(ids))[:most]
         log.warning(
-            "%d manifests are to be processed; this run does the %d oldest, the next one others", len(ids), most
-        )
-        oldest = {*sorted(ids)[:most]}  # else the members that stand last would wait for ever
-        ids = [manifest_id for manifest_id in ids if manifest_id in oldest]
-    if group.shared.airflow.bundle == 1:
-        push_labels_of(database, task_context, group.name, [[each] for each in ids], notes)
-        return [*ids]
-    by_id = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
+            "%d manifests are to be processed; this run does the %d oldest, the next one others",
+            len(ids), sum(map(len, tasks)),
+        )  # fmt: skip
+    push_labels_of(database, task_context, group.name, tasks, notes)
+    return [*(tasks if group.shared.airflow.bundle > 1 else flat(tasks))]
+
+
+def _tasks(group: Group, database: ManifestDatabase, ids: list[int]) -> list[list[int]]:
+    """The manifests of each task of ``process``, in this order."""
     shared = group.shared
-    bundles = bundled([by_id[each] for each in ids], shared.airflow.bundle, shared.spark.records_per_task)
-    push_labels_of(database, task_context, group.name, bundles, notes)
-    return [*bundles]
+    by_id = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
+    return bundled([by_id[each] for each in ids], shared.airflow.bundle, shared.spark.records_per_task)
 
 
 def close_group(group: Group, planned: list[Planned] | None) -> tuple[dict[str, Closed], dict[str, str]]:

@@ -21,7 +21,7 @@ from tidemark.text import named_queries
 FOLDER: Final = files("tidemark.database")
 QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
 ANY_TEXT: Final = ("UTF8", "SQL_ASCII")  # encodings of databases that keep all characters
-LAST_WITH_ARCHIVE: Final = 4  # the version of the tables that release 0.3 has
+LAST_OF_0_3: Final = 4  # the version of the tables that release 0.3 has
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
     if not row["ours"]:
         return 0
     version = _release(_stored(session), steps, database=describe(dsn))
-    if version <= LAST_WITH_ARCHIVE:
+    if version <= LAST_OF_0_3:
         _refuse_archived(session, database=describe(dsn))
+        _refuse_sinks(session, database=describe(dsn))
     return version
 
 
@@ -111,6 +112,23 @@ def _refuse_archived(session: Session, **context: object) -> None:
             + ", ".join(f"{number:,} of pipeline {name}" for name, number in archived.items()),
             next_step="nothing was changed: go on with Tidemark 0.3; or let it finish what is planned, and begin again "
             "with an empty database in TIDEMARK_DB and pipelines of other names that write to new targets",
+            **context,
+        )
+
+
+def _refuse_sinks(session: Session, **context: object) -> None:
+    """``ConfigurationError`` for tables of a release up to 0.3 with sinks whose targets are not carried over."""
+    rows = session.execute(QUERIES["not_carried_over"]).fetchall()
+    if rows:
+        named = ", ".join(f"{row['name']} of pipeline {row['pipeline']} ({row['target']})" for row in rows)
+        pipeline_name, sink = rows[0]["pipeline"], rows[0]["name"]
+        raise ConfigurationError(
+            "releases up to 0.3 kept their evidence in these targets in another way, and it is not carried over: "
+            f"{named}",
+            next_step="nothing was changed: go on with Tidemark 0.3; or let it finish what is planned, take each of "
+            f"these sinks out of its file, with 0.3: tidemark retire sink {pipeline_name} {sink} --why TEXT; then "
+            "upgrade, and write a sink of another name with a new table, which this fills: "
+            f"tidemark fill {pipeline_name} NAME --why TEXT",
             **context,
         )
 

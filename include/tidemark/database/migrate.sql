@@ -20,6 +20,11 @@ SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;
 -- By pipeline how many manifests are archived; asked of versions that have the table.
 SELECT pipeline, count(*) AS manifests FROM tidemark.archived_manifest GROUP BY pipeline ORDER BY pipeline;
 
+-- name: not_carried_over
+-- The sinks in use whose evidence release 0.3 kept in another way: Iceberg tables, and totals that DynamoDB added up.
+SELECT pipeline, name, target FROM tidemark.sink
+WHERE retired_at IS NULL AND (target ~ ' catalog .*, table ' OR target ~ 'DynamoDB table ') ORDER BY pipeline, name;
+
 -- name: created
 INSERT INTO tidemark.database (version, schema) VALUES (1, %(schema)s);
 
