@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sandbox.services.spark_server import SparkServer
 from tests.integration.test_groups_in_airflow import Run
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World
@@ -210,6 +211,12 @@ def test_a_source_that_is_gone_ends_the_try_at_once(world: World) -> None:
     assert Session.made[-1].orders == bundle[:1], "the others would wait for the same"
 
 
+def tried(world: World, bundle: list[int], **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = world.environment(AIRFLOW_CONN_SPARK_DEFAULT=SPARK, **more)
+    command = [sys.executable, "-c", TRY, str(bundle)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, start_new_session=True)
+
+
 IN_THE_DRIVER = [point for point in FAILPOINTS if point.startswith(("attempt.", "read.", "stage.done", "publish."))]
 QUICK = ("stage.done", "publish.before_mark")
 
@@ -225,25 +232,31 @@ def test_killed_within_a_bundle_what_is_done_stays_done_and_the_retry_does_the_r
     world: World, prefix: str, point: str
 ) -> None:
     [bundle, _] = Run(world).plan()
-
-    def tried(**more: str) -> "subprocess.CompletedProcess[str]":
-        environment = world.environment(AIRFLOW_CONN_SPARK_DEFAULT=SPARK, **more)
-        command = [sys.executable, "-c", TRY, str(bundle)]
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=240, start_new_session=True
-        )
-
-    killed = tried(TIDEMARK_FAILPOINT=f"{point}:kill9@2")
+    killed = tried(world, bundle, TIDEMARK_FAILPOINT=f"{point}:kill9@2")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     was_done = point in ("publish.marked", "publish.cleaned")
     assert attempts(world) == {
         "a": [(1, "published")], "b": [(1, "published" if was_done else "running")], "c": [], "d": [],
     }  # fmt: skip
-    again = tried()
+    again = tried(world, bundle)
     assert again.returncode == 0, again.stderr
     tries = {name: len(each) for name, each in attempts(world).items()}
     assert tries == {"a": 1, "b": 1 if was_done else 2, "c": 1, "d": 0}
     states = {each["pipeline"][-1]: each["state"] for each in world.json("manifests", "demo")}
     assert states == {"a": "done", "b": "done", "c": "done", "d": "planned"}
+    world.ok("retry", "demo")
+    assert world.ok("audit", "demo", "--deep") == ""
+
+
+@pytest.mark.exhaustive
+def test_a_bundle_over_a_server_that_stays_up_is_done_like_another(world: World, spark_server: SparkServer) -> None:
+    [bundle, _] = Run(world).plan()
+    killed = tried(
+        world, bundle, TIDEMARK_SPARK_REMOTE=spark_server.remote, TIDEMARK_FAILPOINT="publish.before_mark:kill9@2"
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = tried(world, bundle, TIDEMARK_SPARK_REMOTE=spark_server.remote)
+    assert again.returncode == 0, again.stderr
+    assert {name: len(each) for name, each in attempts(world).items()} == {"a": 1, "b": 2, "c": 1, "d": 0}
     world.ok("retry", "demo")
     assert world.ok("audit", "demo", "--deep") == ""
