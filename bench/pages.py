@@ -105,6 +105,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
         "dead letters as JSON": f"/api{PIPELINE}/dead-letters",
         "lag as JSON": f"/api{PIPELINE}/lag",
         "lanes as JSON": f"/api{PIPELINE}/lanes",
+        "coverage as JSON": f"/api{PIPELINE}/coverage",
         "timeline as JSON": f"/api{PIPELINE}/timeline",
         "hours as JSON": f"/api{PIPELINE}/hours",
         "an offset as JSON": f"/api/where?{offset}",

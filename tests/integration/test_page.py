@@ -59,6 +59,7 @@ from tidemark.model.manifest import ManifestState, RunKind, count_of
 from tidemark.model.order import Order
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer, Lags
+from tidemark.views.lanes import lane_views
 
 RIGHTS = {"operator": {"GET", "POST", "PUT"}, "reader": {"GET"}, "stranger": set[str]()}
 ROUTES = [route for route in build_app().routes if isinstance(route, APIRoute)]
@@ -321,6 +322,44 @@ def test_the_lanes_show_what_is_done_planned_and_failed(ask: Callable[..., TestC
     assert stamps == [world.log("a", partition).entries[4].stamp.isoformat() for partition in (0, 1)]
 
 
+def test_the_coverage_counts_what_is_complete_and_tells_of_the_others_what_is_done_taken_and_not_planned(
+    ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, address = ask(), "/api/pipelines/demo/coverage"
+    silent = client.get(address).json()
+    assert (silent["partitions"], silent["complete"], silent["more"]) == (2, 0, 0)
+    assert silent["why_no_ends"] == "the source has not answered within 0.01 s"
+    first = silent["lanes"][0]
+    assert (first["topic"], first["partition"], first["start"], first["end"]) == ("a", 0, 0, 15)
+    assert first["offsets"] == {"done": 5, "planned": 5, "failed": 5}
+    assert first["cells"] == [["done", 40], ["planned", 40], ["failed", 40]]
+    gone = Lag("a", 0, log_start=20, planned=15, last_stable=30, log_end=30, unpublished=0, open_transaction=None)
+    monkeypatch.setattr(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer((gone,))))
+    lanes = client.get(address).json()["lanes"]
+    [lane] = [lane for lane in lanes if lane["partition"] == 0]
+    assert lane["offsets"] == {"done": 5, "taken by retention": 15, "not planned": 10}
+    assert lane["cells"] == [["done", 20], ["taken by retention", 60], ["not planned", 40]]
+    page = client.get("/pipelines/demo").text
+    assert "taken by retention [15, 20)" in page
+    assert "Coverage in numbers" in page
+
+
+def test_a_picture_has_as_many_parts_as_cells_however_many_manifests_there_are(world: ModelWorld) -> None:
+    world.produce(400)
+    for _ in range(10):
+        world.finish(world.plan())
+    with psycopg.connect(world.dsn, options="-c search_path=tidemark -c tidemark.actor=test") as connection:
+        connection.execute("UPDATE manifest SET state = 'failed', reason = 'a test' WHERE id > 3 AND id % 2 = 0")
+    with ManifestDatabase(world.dsn, "a test") as database:
+        exact, [drawn, other] = database.ranges.not_done("demo"), lane_views(database, "demo", 8)
+    of_first = [part for part in exact if part["chain_id"] == min(part["chain_id"] for part in exact)]
+    assert len(of_first) > 30
+    assert len(drawn.parts) <= 2 * 8
+    assert sum(part.offsets for part in drawn.parts) == sum(part["offsets"] for part in of_first) == drawn.end - 5
+    assert sum(part.manifests for part in drawn.parts) == sum(part["manifests"] for part in of_first)
+    assert [part.state for part in other.parts] == ["planned", "failed"]
+
+
 def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., TestClient], world: ModelWorld) -> None:
     client = ask()
     assert "<dt>last audit</dt><dd>never</dd>" in client.get("/pipelines/demo").text
@@ -338,7 +377,9 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     oldest = pipeline.partition("<dt>oldest not done</dt>")[2].partition("</dd>")[0]
     assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
-    assert re.search(r'<rect [^>]*fill="url\(#p-failed\)"><title>failed \[10, 15\), manifest 3</title>', pipeline)
+    assert "0 of 2 partitions complete" in pipeline
+    assert 'data-words="a-0: 5 failed, 5 waiting, 5 ok, 1 dead letter"' in pipeline
+    assert ">failed [10, 15), manifest 3</a>" in pipeline
     assert client.get("/pipelines/demo?state=failed").text.count('name="manifest" value=') == 1
     assert client.get("/pipelines/demo?state=").text.count('name="manifest" value=') == 3
     failed = client.get("/pipelines/demo/manifests/3").text
@@ -619,7 +660,7 @@ def test_what_is_zero_everywhere_has_no_column_and_what_is_done_no_retry(
         "lag", "failed", "dead letters",
     ]  # fmt: skip
     page = client.get("/pipelines/demo").text
-    assert page.count('class="legend"') == 1 + ('class="calendar"' in page), "one for the drawings, one for the hours"
+    assert page.count('class="legend"') == 2 + ('class="calendar"' in page), "one for each drawing"
     assert "/start/retry" in page
     world.finish(world.process(2))
     world.finish(world.process(3))
@@ -1053,9 +1094,8 @@ def test_dead_letters_are_in_the_lanes_in_words_and_on_the_drawing(ask: Callable
     assert with_letters["dead_letters"] == [{"start": 0, "end": 5, "records": 1, "manifest_id": 1}]
     assert without["dead_letters"] == []
     page, words = client.get("/pipelines/demo").text, "1 dead letter in [0, 5), manifest 1"
-    assert f'fill="url(#p-dead)"><title>{words}</title>' in page
+    assert re.search(r'data-words="a-0: [^"]*, 1 dead letter" [^>]*data-letters="\[0, 1, [^"]+, 39\]"', page)
     assert f'<a href="/pipelines/demo/dead-letters?manifest=1">{words}</a>' in page
-    assert re.search(rf'class="lane"[^>]* aria-label="[^"]*{re.escape(words)}"', page)
 
 
 def listed(html: str) -> list[int]:

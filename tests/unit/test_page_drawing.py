@@ -1,5 +1,6 @@
 """What the page in Airflow draws and links, without Airflow."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.calendar import calendar_hour, calendar_of
-from tidemark.airflow.page.lanes import NARROWEST, WIDTH, bars, letter_bars
+from tidemark.airflow.page.lanes import CELLS, SHOWN, TAKEN, coverage, covered_lane
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.model.manifest import WithoutRows
 from tidemark.operations.hours import Hour
+from tidemark.operations.lag import Lag
 from tidemark.operations.timeline import PERIODS, Period, Step, Timeline
 from tidemark.views.lanes import LaneView, LettersPartView, PartView
 
@@ -32,39 +34,97 @@ def lane(start: int, end: int, *parts: PartView, dead_letters: tuple[LettersPart
     )
 
 
+def log(log_start: int, planned: int, last_stable: int, **more: Any) -> Lag:
+    values = {"log_end": last_stable, "unpublished": 0, "open_transaction": None}
+    return Lag("orders", 0, log_start=log_start, planned=planned, last_stable=last_stable, **(values | more))
+
+
 def test_a_lane_is_done_from_its_anchor_on_but_for_its_parts_and_open_up_to_the_end_of_the_source() -> None:
-    drawn = bars(lane(100, 200, PartView(150, 200, "failed", 7, 2)), last_stable=300)
-    assert [(bar.state, bar.x, bar.width, bar.words) for bar in drawn] == [
-        ("done", 0, 500, "ok [100, 200)"),
-        ("failed", 250, 250, "failed [150, 200), manifest 7 and 1 more"),
-        ("not planned", 500, 500, "not planned [200, 300)"),
+    covered = covered_lane(lane(100, 200, PartView(150, 200, "failed", 7, 2, 50)), log(0, 200, 300))
+    assert [(bar.state, bar.offsets, bar.words) for bar in covered.bars] == [
+        ("done", 50, "ok 50 in [100, 200)"),
+        ("failed", 50, "failed [150, 200), manifest 7 and 1 more"),
+        ("not planned", 100, "not planned [200, 300)"),
     ]
+    assert covered.cells == (("done", CELLS // 4), ("failed", CELLS // 4), ("not planned", CELLS // 2))
+    assert covered.words == "orders-0: 50 failed, 100 not planned, 50 ok"
 
 
 @pytest.mark.parametrize("start", [0, 500_000_000, 999_999_999])
 def test_a_single_offset_among_a_billion_is_seen_and_stays_within_the_lane(start: int) -> None:
-    *_, part = bars(lane(0, 1_000_000_000, PartView(start, start + 1, "lost", None, 0)))
-    assert part.width == NARROWEST
-    assert 0 <= part.x <= WIDTH - part.width
+    covered = covered_lane(lane(0, 1_000_000_000, PartView(start, start + 1, "lost", None, 0, 1)))
+    assert ("lost", 1) in covered.cells
+    assert sum(count for _, count in covered.cells) == CELLS
 
 
 def test_a_lane_without_offsets_draws_nothing() -> None:
-    assert bars(lane(5, 5), last_stable=5) == []
+    covered = covered_lane(lane(5, 5), log(0, 5, 5))
+    assert (covered.bars, covered.cells, covered.complete) == ((), (), True)
+
+
+def test_what_retention_took_before_it_was_read_is_told_apart_from_what_was_planned() -> None:
+    covered = covered_lane(lane(0, 100, PartView(60, 100, "planned", 7, 2, 40)), log(80, 100, 130))
+    assert [(bar.state, bar.start, bar.end, bar.offsets) for bar in covered.bars] == [
+        ("done", 0, 100, 60),
+        (TAKEN, 60, 80, 20),
+        ("planned", 80, 100, 20),
+        ("not planned", 100, 130, 30),
+    ]
+    beyond = covered_lane(lane(0, 100), log(120, 100, 130))
+    assert [bar.words for bar in beyond.bars] == [
+        "ok [0, 100)", "taken by retention [100, 120)", "not planned [120, 130)"
+    ]  # fmt: skip
+    assert not beyond.complete
+    all_of_it = covered_lane(lane(0, 100, PartView(60, 100, "failed", 7, 1, 40)), log(100, 100, 100))
+    assert [bar.state for bar in all_of_it.bars] == ["done", TAKEN]
+    under_work = covered_lane(lane(0, 100, PartView(60, 100, "running", 7, 1, 40)), log(100, 100, 100))
+    assert [bar.state for bar in under_work.bars] == ["done", "running"], "its process may have read them"
+
+
+def test_parts_that_were_put_together_say_how_many_offsets_are_in_their_state() -> None:
+    [_, part] = covered_lane(lane(0, 100, PartView(10, 20, "failed", 3, 2, 4))).bars
+    assert part.words == "failed 4 in [10, 20), manifest 3 and 1 more"
+
+
+def test_complete_partitions_are_folded_and_of_the_others_the_worst_are_shown_first() -> None:
+    failed, planned = PartView(0, 5, "failed", 1, 1, 5), PartView(5, 10, "planned", 2, 1, 5)
+    lanes = [
+        lane(0, 10),
+        lane(0, 10, planned),
+        lane(0, 10, failed, planned),
+        replace(lane(0, 10), blocked="its log was cut"),
+        lane(0, 10, dead_letters=(LettersPartView(0, 5, 1, 1),)),
+    ]
+    covered = coverage(lanes, {})
+    assert (covered.partitions, covered.complete, covered.more) == (5, 1, 0)
+    assert [each.lane for each in covered.shown] == [lanes[3], lanes[2], lanes[1], lanes[4]]
+    assert [each.lane for each in covered.folded] == [lanes[0]]
+    many = coverage([lane(0, 10, failed)] * 1000, {})
+    assert (len(many.shown), many.more, many.complete) == (SHOWN, 1000 - SHOWN, 0)
+
+
+def test_what_is_not_planned_yet_makes_no_partition_incomplete_but_an_open_transaction_and_another_log_do() -> None:
+    assert covered_lane(lane(0, 10), log(0, 10, 30)).complete
+    assert not covered_lane(lane(0, 10), log(0, 10, 30, open_transaction="since 10:00")).complete
+    assert not covered_lane(lane(0, 10), log(0, 10, 30, changed="it is another topic")).complete
 
 
 def test_dead_letters_are_drawn_on_the_scale_of_their_lane_and_together_where_they_are_near() -> None:
     parts = LettersPartView(0, 100, 2, 3), LettersPartView(500, 501, 1, 7), LettersPartView(503, 510, 4, 9)
-    drawn = letter_bars(lane(0, 1000, dead_letters=parts), last_stable=2000)
-    assert [(bar.x, bar.width, bar.words) for bar in drawn] == [
-        (0, 50, "2 dead letters in [0, 100), manifest 3"),
-        (250, NARROWEST, "5 dead letters in [500, 510), manifest 7 and 1 more"),
+    covered = covered_lane(lane(0, 1000, dead_letters=parts), log(0, 1000, 2000))
+    assert [bar.words for bar in covered.letters] == [
+        "2 dead letters in [0, 100), manifest 3",
+        "5 dead letters in [500, 510), manifest 7 and 1 more",
     ]
+    assert covered.letter_cells == (*range(CELLS // 20), CELLS // 4)
 
 
 def test_the_dead_letters_of_ten_thousand_manifests_are_a_few_bars() -> None:
     many = tuple(LettersPartView(number * 100, number * 100 + 100, 1, number) for number in range(10_000))
-    [bar] = letter_bars(lane(0, 1_000_000, dead_letters=many))
-    assert (bar.width, bar.records, bar.manifests) == (WIDTH, 10_000, 10_000)
+    covered = covered_lane(lane(0, 1_000_000, dead_letters=many))
+    assert len(covered.letters) <= CELLS
+    assert sum(bar.records for bar in covered.letters) == sum(bar.manifests for bar in covered.letters) == 10_000
+    assert covered.letter_cells == tuple(range(CELLS))
 
 
 def test_an_attempt_of_a_task_links_to_its_log_and_another_one_to_nothing() -> None:

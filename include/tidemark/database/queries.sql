@@ -762,7 +762,8 @@ CROSS JOIN LATERAL (
 WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.generation;
 
 -- name: parts_not_done
--- What is lost or not done of each chain, by indexes that have only that; neighbours in one state are one part.
+-- What is lost or not done of each chain, by indexes that have only that; neighbours in one state are one part. With
+-- cells: those in one state that begin in one of so many cells of their chain are one part too.
 WITH part AS (
     SELECT g.chain_id, g.start_offset, g.end_offset, m.id AS manifest_id,
            CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state
@@ -776,10 +777,24 @@ marked AS (
     SELECT *, lag(end_offset) OVER chain IS DISTINCT FROM start_offset OR lag(state) OVER chain <> state AS begins
     FROM part WINDOW chain AS (PARTITION BY chain_id ORDER BY start_offset)),
 numbered AS (
-    SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY chain_id ORDER BY start_offset) AS number FROM marked)
-SELECT chain_id, min(start_offset) AS start, max(end_offset) AS end, state,
-       min(manifest_id) AS first_manifest, count(manifest_id) AS manifests
-FROM numbered GROUP BY chain_id, number, state ORDER BY chain_id, start;
+    SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY chain_id ORDER BY start_offset) AS number FROM marked),
+joined AS (
+    SELECT chain_id, min(start_offset) AS start_offset, max(end_offset) AS end_offset, state,
+           min(manifest_id) AS first_manifest, count(manifest_id) AS manifests
+    FROM numbered GROUP BY chain_id, number, state),
+scale AS MATERIALIZED (
+    SELECT c.id AS chain_id, anchor.end_offset AS anchor, greatest(1, latest.end_offset - anchor.end_offset) AS span
+    FROM chain c JOIN manifest_range anchor ON anchor.chain_id = c.id AND anchor.kind = 'anchor'
+    CROSS JOIN LATERAL (
+        SELECT r.end_offset FROM manifest_range r WHERE r.chain_id = c.id ORDER BY r.end_offset DESC LIMIT 1) latest
+    WHERE c.pipeline = %(pipeline_name)s)
+SELECT j.chain_id, min(j.start_offset) AS start, max(j.end_offset) AS end, j.state,
+       min(j.first_manifest) AS first_manifest, sum(j.manifests)::bigint AS manifests,
+       sum(j.end_offset - j.start_offset)::bigint AS offsets
+FROM joined j JOIN scale s ON s.chain_id = j.chain_id
+GROUP BY j.chain_id, j.state, coalesce(
+    floor((j.start_offset - s.anchor)::numeric * %(cells)s::int / s.span), j.start_offset)
+ORDER BY chain_id, start, state;
 
 -- name: parts_with_dead_letters
 -- Of the newest manifests that have some: each receipt is unpacked, which takes up to some milliseconds.

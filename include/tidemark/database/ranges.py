@@ -90,10 +90,10 @@ class Ranges(Part):
     def lost_offsets(self, pipeline_name: str) -> int:
         return int(self._sql.rows("lost_offsets", pipeline_name=pipeline_name)[0]["offsets"])
 
-    def not_done(self, pipeline_name: str) -> list[Row]:
-        """Return what is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests (how
-        many)."""
-        return self._sql.rows("parts_not_done", pipeline_name=pipeline_name)
+    def not_done(self, pipeline_name: str, cells: int | None = None) -> list[Row]:
+        """Return what is lost or not done of each chain: chain_id, start, end, state, first_manifest, manifests and
+        offsets (how many). With ``cells`` a chain has at most so many parts of each state."""
+        return self._sql.rows("parts_not_done", pipeline_name=pipeline_name, cells=cells)
 
     def with_dead_letters(self, pipeline_name: str, manifests: int) -> list[Row]:
         """Return what has dead letters of each chain, of so many of the newest manifests that have some: chain_id,

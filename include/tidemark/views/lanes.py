@@ -15,7 +15,8 @@ class PartView:
     """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (its process is dead), failed,
     blocked or lost.
 
-    ``first_manifest`` is None for lost offsets; ``manifests`` says how many neighbours are in this state together.
+    ``first_manifest`` is None for lost offsets; ``manifests`` says how many are in this state together, with so many
+    ``offsets``: neighbours, and in a picture also those that are near to each other.
     """
 
     start: int
@@ -23,6 +24,7 @@ class PartView:
     state: str
     first_manifest: int | None
     manifests: int
+    offsets: int
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,11 @@ class LaneView:
     dead_letters: tuple[LettersPartView, ...] = ()
 
 
-def lane_views(database: ManifestDatabase, pipeline_name: str) -> list[LaneView]:
-    """The chains of a pipeline by topic and partition, an older log generation before the newer one."""
+def lane_views(database: ManifestDatabase, pipeline_name: str, cells: int | None = None) -> list[LaneView]:
+    """The chains of a pipeline by topic and partition, an older log generation before the newer one. With ``cells`` a
+    chain has at most so many parts of each state, however many manifests there are."""
     parts: dict[int, list[PartView]] = {}
-    for row in database.ranges.not_done(pipeline_name):
+    for row in database.ranges.not_done(pipeline_name, cells):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
     letters: dict[int, list[LettersPartView]] = {}
     for row in database.ranges.with_dead_letters(pipeline_name, WITH_LETTERS):

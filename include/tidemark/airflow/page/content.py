@@ -8,6 +8,7 @@ from typing import Any
 
 from tidemark.airflow.doctor import stored
 from tidemark.airflow.page.causes import StatedCause, cause_of_problem
+from tidemark.airflow.page.lanes import CELLS, Coverage, coverage
 from tidemark.airflow.page.runs import (
     DrawnRun,
     LagLine,
@@ -39,7 +40,7 @@ from tidemark.pipeline.kept import KeptFile, kept_file
 from tidemark.pipeline.settings import Pipeline
 from tidemark.sinks.capabilities import ShowsHours
 from tidemark.sinks.located import Located
-from tidemark.views.lanes import WITH_LETTERS
+from tidemark.views.lanes import WITH_LETTERS, lane_views
 from tidemark.views.objects import ObjectView, object_view
 from tidemark.views.pipelines import PipelineView, pipeline_view
 
@@ -127,6 +128,12 @@ def lags_over_time(database: ManifestDatabase, view: PipelineView, window: LagWi
 
 def lag_of(database: ManifestDatabase, name: str) -> Answer:
     return _lags(database, _files([name]))[name]
+
+
+def coverage_of(database: ManifestDatabase, name: str, heard: Answer) -> Coverage:
+    """Return what the page draws of each partition. ``heard``: the lag, as far as the source has answered."""
+    logs = {(part.topic, part.partition): part for part in heard.parts or ()}
+    return coverage(lane_views(database, name, CELLS), logs)
 
 
 Files = Mapping[str, Deployed | ConfigurationError | None]

@@ -83,6 +83,22 @@ def lanes(database: Database, name: PipelineName) -> Response:
     return answer(lane_views(database, name))
 
 
+@router.get("/pipelines/{dag_id}/coverage", dependencies=[MAY_READ])
+def coverage(database: Database, name: PipelineName) -> Response:
+    """Return how many partitions are complete, and of the others, the worst first, at most 24, what is done, not done,
+    lost, taken by retention and not planned yet."""
+    heard = content.lag_of(database, name)
+    covered = content.coverage_of(database, name, heard)
+    lanes = [
+        {"topic": lane.lane.topic, "partition": lane.lane.partition, "generation": lane.lane.generation,
+         "start": lane.lane.start, "end": lane.end, "offsets": lane.offsets, "parts": lane.bars,
+         "dead_letters": lane.letters, "cells": lane.cells}
+        for lane in covered.shown
+    ]  # fmt: skip
+    counts = {"partitions": covered.partitions, "complete": covered.complete, "more": covered.more}
+    return answer({**counts, "lanes": lanes, "why_no_ends": heard.why})
+
+
 @router.get("/pipelines/{dag_id}/timeline", dependencies=[MAY_READ])
 def timeline(database: Database, name: PipelineName, by: Step | None = None, until: Moment | None = None) -> Response:
     """48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""

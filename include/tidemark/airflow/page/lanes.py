@@ -1,25 +1,33 @@
-"""A chain as a drawing: one bar per partition along its offsets. Pure; the page turns it into SVG."""
+"""Coverage of offsets: one line of cells per partition. Pure; uPlot draws the cells."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from itertools import groupby
 
 from tidemark.airflow.page.state_words import word
-from tidemark.views.lanes import LaneView
+from tidemark.model.manifest import count_of
+from tidemark.operations.lag import Lag
+from tidemark.views.lanes import LaneView, PartView
 
 DEAD_LETTERS = "dead letters"  # below what is done: a manifest may be done, and have some
-WIDTH = 1000.0  # of a lane, in the units of the drawing
-NARROWEST = 5.0  # of a bar, so that a single failed offset among a billion is seen
+TAKEN = "taken by retention"  # before it was read; nobody has given it up
+NOT_PLANNED = "not planned"
+CELLS = 120  # of a line: 3 pixels each on a phone
+SHOWN = 24  # lines; the rest is counted
+# A cell shows the last of these that it holds: a single failed offset among a billion is seen.
+UPWARDS = "done", NOT_PLANNED, "planned", "running", "lost", TAKEN, "abandoned", "failed", "blocked"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A part of a lane from ``x`` on; ``start`` and ``end`` are its offsets; ``records`` counts its dead letters."""
+    """Offsets ``[start, end)`` of a lane; ``offsets`` of them are in this ``state``. ``records`` counts dead
+    letters."""
 
     state: str
-    x: float
-    width: float
     start: int
     end: int
+    offsets: int
     manifest_id: int | None = None
     manifests: int = 0
     records: int = 0
@@ -29,49 +37,137 @@ class Bar:
         more = f" and {self.manifests - 1:,} more" if self.manifests > 1 else ""
         of = f", manifest {self.manifest_id}{more}" if self.manifest_id is not None else ""
         state = self.state.removesuffix("s") if self.records == 1 else word(self.state)
-        what = f"{self.records:,} {state} in" if self.records else state
+        some = f" {self.offsets:,} in" if self.offsets < self.end - self.start and not self.records else ""
+        what = f"{self.records:,} {state} in" if self.records else f"{state}{some}"
         return f"{what} [{self.start:,}, {self.end:,}){of}"
 
 
-def bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
-    """Return the bars that are drawn first, below the others; ``last_stable`` is where the source ends, None when that
-    is not known."""
-    scale = _Scale.of(lane, last_stable)
-    drawn = [scale.bar("done", lane.start, lane.end)] if lane.end > lane.start else []
-    drawn += [scale.bar(part.state, part.start, part.end, part.first_manifest, part.manifests) for part in lane.parts]
-    return drawn + ([scale.bar("not planned", lane.end, scale.end)] if scale.end > lane.end else [])
+@dataclass(frozen=True)
+class CoveredLane:
+    """A partition from where it was first planned to the end of its log. ``cells`` are the states of equal parts of
+    that, each with how many neighbours have it; ``letters`` say where dead letters are, in numbers of cells."""
 
+    lane: LaneView
+    log: Lag | None
+    bars: tuple[Bar, ...]
+    letters: tuple[Bar, ...]
+    cells: tuple[tuple[str, int], ...]
+    letter_cells: tuple[int, ...]
 
-def letter_bars(lane: LaneView, last_stable: int | None = None) -> list[Bar]:
-    """Return the bars of dead letters, on the same scale; those so near to each other that their bars would meet are
-    one."""
-    scale, drawn = _Scale.of(lane, last_stable), list[Bar]()
-    for part in lane.dead_letters:
-        bar = replace(scale.bar(DEAD_LETTERS, part.start, part.end, part.manifest_id, 1), records=part.records)
-        if drawn and bar.x <= drawn[-1].x + drawn[-1].width:
-            bar = _joined(scale, drawn.pop(), bar)
-        drawn.append(bar)
-    return drawn
+    @property
+    def complete(self) -> bool:
+        """All that was planned is done, and nobody needs to look."""
+        wrong = self.lane.parts or self.lane.blocked or self.letters or any(bar.state == TAKEN for bar in self.bars)
+        unsure = self.log is not None and (self.log.open_transaction or self.log.changed)
+        return not wrong and not unsure
 
+    @property
+    def name(self) -> str:
+        generation = f", log generation {self.lane.generation}" if self.lane.generation > 1 else ""
+        return f"{self.lane.topic}-{self.lane.partition}{generation}{' (ended)' if self.lane.retired else ''}"
 
-def _joined(scale: "_Scale", left: Bar, right: Bar) -> Bar:
-    joined = scale.bar(DEAD_LETTERS, left.start, right.end, left.manifest_id, left.manifests + 1)
-    return replace(joined, records=left.records + right.records)
+    @property
+    def end(self) -> int:
+        return max((bar.end for bar in self.bars), default=self.lane.end)
+
+    @property
+    def offsets(self) -> Counter[str]:
+        """Count the offsets in each state."""
+        counted = Counter[str]()
+        for bar in self.bars:
+            counted[bar.state] += bar.offsets
+        return counted
+
+    @property
+    def words(self) -> str:
+        """The worst first."""
+        counted = self.offsets
+        states = [f"{counted[state]:,} {word(state)}" for state in reversed(UPWARDS) if counted[state]]
+        letters = [count_of(sum(bar.records for bar in self.letters), "dead letter")] if self.letters else []
+        return f"{self.name}: {', '.join([*states, *letters]) or 'no offsets'}"
+
+    @property
+    def badness(self) -> int:
+        """Higher is worse."""
+        blocked = len(UPWARDS) if self.lane.blocked else 0
+        return max([blocked, *(UPWARDS.index(bar.state) for bar in self.bars if bar.state != NOT_PLANNED)])
 
 
 @dataclass(frozen=True)
-class _Scale:
-    """From offsets to the units of the drawing."""
+class Coverage:
+    """All partitions of a pipeline, also those that have ended. ``complete``: all that was planned is done; those are
+    ``folded``. ``shown`` are the worst of the others, ``more`` how many there are beside them."""
 
-    start: int
-    end: int
+    partitions: int
+    complete: int
+    shown: list[CoveredLane]
+    more: int
+    folded: list[CoveredLane]
 
-    @classmethod
-    def of(cls, lane: LaneView, last_stable: int | None) -> Self:
-        return cls(lane.start, max(lane.end, last_stable or 0))
 
-    def bar(self, state: str, start: int, end: int, manifest_id: int | None = None, manifests: int = 0) -> Bar:
-        of_one = WIDTH / max(1, self.end - self.start)
-        width = max(NARROWEST, (end - start) * of_one)
-        x = min((start - self.start) * of_one, WIDTH - width)
-        return Bar(state, round(max(0.0, x), 2), round(min(width, WIDTH), 2), start, end, manifest_id, manifests)
+def coverage(lanes: Sequence[LaneView], logs: Mapping[tuple[str, int], Lag]) -> Coverage:
+    """``logs``: where the source begins and ends; empty when it has not answered."""
+    covered = [covered_lane(lane, None if lane.retired else logs.get((lane.topic, lane.partition))) for lane in lanes]
+    folded = [lane for lane in covered if lane.complete]
+    others = sorted((lane for lane in covered if not lane.complete), key=lambda lane: -lane.badness)
+    return Coverage(len(covered), len(folded), others[:SHOWN], len(others[SHOWN:]), folded)
+
+
+def covered_lane(lane: LaneView, log: Lag | None = None) -> CoveredLane:
+    bars = _bars(lane, log)
+    end = max((bar.end for bar in bars), default=lane.end)
+    states = ["done"] * CELLS if bars else []
+    for bar in sorted(bars, key=lambda bar: UPWARDS.index(bar.state)):
+        for cell in _cells(bar, lane.start, end):
+            states[cell] = bar.state
+    joined, letter_cells = list[Bar](), set[int]()
+    for part in lane.dead_letters:
+        offsets = part.end - part.start
+        bar = Bar(DEAD_LETTERS, part.start, part.end, offsets, part.manifest_id, 1, part.records)
+        cells = set(_cells(bar, lane.start, end))
+        if letter_cells & cells:
+            bar = _joined(joined.pop(), bar)
+        letter_cells |= cells
+        joined.append(bar)
+    grouped = tuple((state, len(list(same))) for state, same in groupby(states))
+    return CoveredLane(lane, log, bars, tuple(joined), grouped, tuple(sorted(letter_cells)))
+
+
+def _bars(lane: LaneView, log: Lag | None) -> tuple[Bar, ...]:
+    done = lane.end - lane.start - sum(part.offsets for part in lane.parts)
+    bars = [Bar("done", lane.start, lane.end, done)] if lane.end > lane.start else []
+    for part in lane.parts:
+        bars += _part(part, 0 if log is None else log.log_start)
+    if log is None:
+        return tuple(bars)
+    first = min(max(lane.end, log.log_start), max(lane.end, log.last_stable))
+    if first > lane.end:
+        bars.append(Bar(TAKEN, lane.end, first, first - lane.end))
+    if log.last_stable > first:
+        bars.append(Bar(NOT_PLANNED, first, log.last_stable, log.last_stable - first))
+    return tuple(bars)
+
+
+def _part(part: PartView, log_start: int) -> list[Bar]:
+    """A part that is not done; in two when the source has lost its beginning."""
+    bar = Bar(part.state, part.start, part.end, part.offsets, part.first_manifest, part.manifests)
+    if part.state in ("lost", "running") or log_start <= part.start or part.offsets < part.end - part.start:
+        return [bar]
+    middle = min(part.end, log_start)
+    taken = replace(bar, state=TAKEN, end=middle, offsets=middle - bar.start)
+    rest = replace(bar, start=middle, offsets=bar.end - middle)
+    return [taken, rest] if rest.offsets else [taken]
+
+
+def _cells(bar: Bar, start: int, end: int) -> range:
+    """The cells that a bar touches."""
+    span = max(1, end - start)
+    first = (bar.start - start) * CELLS // span
+    return range(min(first, CELLS - 1), min(max(first + 1, -(-(bar.end - start) * CELLS // span)), CELLS))
+
+
+def _joined(left: Bar, right: Bar) -> Bar:
+    return Bar(
+        DEAD_LETTERS, left.start, right.end, left.offsets + right.offsets, left.manifest_id, left.manifests + 1,
+        records=left.records + right.records,
+    )  # fmt: skip

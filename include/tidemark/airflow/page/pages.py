@@ -48,7 +48,6 @@ from tidemark.airflow.page.actions import (
 from tidemark.airflow.page.calendar import DAYS, SIGNS, calendar_hour, calendar_of, name_of
 from tidemark.airflow.page.causes import cause_of_reason
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
-from tidemark.airflow.page.lanes import bars, letter_bars
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.runs import LagWindow
@@ -63,7 +62,7 @@ from tidemark.operations.hours import Hour
 from tidemark.operations.status import State, group_of, members_in_short, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.each_topic import split_name
-from tidemark.views.lanes import WITH_LETTERS, lane_views
+from tidemark.views.lanes import WITH_LETTERS
 from tidemark.views.manifests import ManifestHistoryView, manifest_history_view, manifest_views
 from tidemark.views.pipelines import PipelineView, decision_views
 
@@ -240,12 +239,6 @@ def pipeline(
 ) -> Response:
     """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
     [(view, lag)] = content.pipelines_of(database, [name], failed)
-    ends = {(part.topic, part.partition): part for part in lag.parts or ()}
-    lanes = []
-    for lane in lane_views(database, name):
-        part = None if lane.retired else ends.get((lane.topic, lane.partition))
-        end = part.last_stable if part else None
-        lanes.append((lane, part, bars(lane, end), letter_bars(lane, end)))
     manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
     matching = older = 0
     if manifests:
@@ -269,14 +262,14 @@ def pipeline(
         "dag_id": dag_id,
         "dag": dag,
         "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused}) if dag and may_pause else None,
-        "lanes": lanes,
+        "coverage": content.coverage_of(database, name, lag),
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
         "causes": content.causes_of(database, view.problems[:MOST_CAUSES], [name]),
         "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
         "words": words,
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
-        "topics": sorted({lane.topic for lane, *_ in lanes}),
+        "topics": database.chains.topics(name),
         "sinks": [sink.name for sink in known_sinks if sink.is_current],
         "known_sinks": known_sinks,
         "kept": content.kept_text(name),

@@ -80,7 +80,77 @@ function draw(place, rows, head) {
   new ResizeObserver(() => plot.setSize({ width: figure.clientWidth, height: HEIGHT })).observe(figure);
 }
 
+// How high the cells of each state are, and in which colour: what is lost, or taken by retention, is a gap.
+const CELLS = {
+  done: [0.7, "--done"], running: [0.5, "--running"], planned: [0.5, "--planned"], abandoned: [1, "--failed"],
+  failed: [1, "--failed"], blocked: [1, "--failed"], "not planned": [0.2, "--lost"], lost: [0, "--failed"],
+  "taken by retention": [0, "--failed"],
+};
+const WORDS = { done: "ok", running: "working", planned: "waiting", abandoned: "failed" };
+
+function drawCoverage(place) {
+  const cells = JSON.parse(place.dataset.cells).flatMap(([state, count]) => Array(count).fill(state));
+  if (!cells.length) return;
+  const letters = new Set(JSON.parse(place.dataset.letters));
+  const [start, end] = [Number(place.dataset.start), Number(place.dataset.end)];
+  const offset = (cell) => Math.round(start + (cell * (end - start)) / cells.length);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const picture = document.createElement("div");
+  const caption = document.createElement("figcaption");
+  const figure = document.createElement("figure");
+  caption.textContent = place.dataset.words;
+  picture.setAttribute("role", "img");
+  picture.setAttribute("aria-label", place.dataset.words);
+  figure.append(picture, caption);
+  place.replaceChildren(figure);
+  const bars = (tops, fills) => ({
+    points: { show: false },
+    fill: colour("--done"),
+    width: 0,
+    paths: uPlot.paths.bars({
+      size: [1, Infinity],
+      disp: {
+        x0: { unit: 1, values: () => cells.map((_, cell) => cell) },
+        size: { unit: 1, values: () => [1] },
+        y0: { unit: 1, values: () => cells.map(() => 0) },
+        y1: { unit: 1, values: () => tops },
+        fill: { unit: 3, values: () => fills },
+      },
+    }),
+  });
+  const tops = cells.map((state) => CELLS[state][0]);
+  const below = cells.map((_, cell) => (letters.has(cell) ? 0.3 : 0));
+  const dead = colour("--dead");
+  const options = {
+    width: figure.clientWidth,
+    height: 56,
+    padding: [0, 0, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
+    hooks: {
+      setCursor: [({ cursor: { left } }) => {
+        const cell = Math.min(cells.length - 1, Math.floor((left / plot.over.clientWidth) * cells.length));
+        caption.textContent = left < 0 ? place.dataset.words : `${WORDS[cells[cell]] ?? cells[cell]} ` +
+          `${letters.has(cell) ? "and dead letters " : ""}in [${offset(cell).toLocaleString("en")}, ${offset(cell + 1).toLocaleString("en")})`;
+      }],
+    },
+    scales: { x: { time: false, range: () => [0, cells.length] }, y: { range: () => [0, 1] } },
+    axes: [
+      {
+        stroke: colour("--text"), font: "12px system-ui, sans-serif", size: 24, space: 110, grid: { show: false },
+        ticks: { show: false }, incrs: [20, 40, 60], values: (_, marks) =>
+          marks.map((mark) => (mark % cells.length ? offset(mark).toLocaleString("en") : "")),
+      },
+      { show: false },
+    ],
+    series: [{}, bars(tops, cells.map((state) => colour(CELLS[state][1]))), bars(below, cells.map(() => dead))],
+  };
+  const plot = new uPlot(options, [cells.map((_, cell) => cell), tops, below], picture);
+  new ResizeObserver(() => plot.setSize({ width: figure.clientWidth, height: 56 })).observe(figure);
+}
+
 function drawAll() {
+  for (const place of document.querySelectorAll(".coverage")) drawCoverage(place);
   for (const place of document.querySelectorAll(".plots")) {
     const table = document.querySelector(`#${place.dataset.of} table`);
     const rows = [...table.tBodies[0].rows].reverse();
