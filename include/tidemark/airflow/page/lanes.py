@@ -56,10 +56,7 @@ class CoveredLane:
 
     @property
     def complete(self) -> bool:
-        """All that was planned is done, and nobody needs to look."""
-        wrong = self.lane.parts or self.lane.blocked or self.letters or any(bar.state == TAKEN for bar in self.bars)
-        unsure = self.log is not None and (self.log.open_transaction or self.log.changed)
-        return not wrong and not unsure
+        return _complete(self.lane, self.log)
 
     @property
     def name(self) -> str:
@@ -86,12 +83,6 @@ class CoveredLane:
         letters = [count_of(sum(bar.records for bar in self.letters), "dead letter")] if self.letters else []
         return f"{self.name}: {', '.join([*states, *letters]) or 'no offsets'}"
 
-    @property
-    def badness(self) -> int:
-        """Higher is worse."""
-        blocked = len(UPWARDS) if self.lane.blocked else 0
-        return max([blocked, *(UPWARDS.index(bar.state) for bar in self.bars if bar.state != NOT_PLANNED)])
-
 
 @dataclass(frozen=True)
 class Coverage:
@@ -107,10 +98,30 @@ class Coverage:
 
 def coverage(lanes: Sequence[LaneView], logs: Mapping[tuple[str, int], Lag]) -> Coverage:
     """``logs``: where the source begins and ends; empty when it has not answered."""
-    covered = [covered_lane(lane, None if lane.retired else logs.get((lane.topic, lane.partition))) for lane in lanes]
-    folded = [lane for lane in covered if lane.complete]
-    others = sorted((lane for lane in covered if not lane.complete), key=lambda lane: -lane.badness)
-    return Coverage(len(covered), len(folded), others[:SHOWN], len(others[SHOWN:]), folded)
+    pairs = [(lane, None if lane.retired else logs.get((lane.topic, lane.partition))) for lane in lanes]
+    folded = [covered_lane(*pair) for pair in pairs if _complete(*pair)]
+    others = sorted((pair for pair in pairs if not _complete(*pair)), key=lambda pair: -_badness(*pair))
+    shown = [covered_lane(*pair) for pair in others[:SHOWN]]
+    return Coverage(len(pairs), len(folded), shown, len(others[SHOWN:]), folded)
+
+
+def _complete(lane: LaneView, log: Lag | None) -> bool:
+    """All that was planned is done, and nobody needs to look."""
+    unsure = log is not None and (log.open_transaction or log.changed)
+    return not (lane.parts or lane.blocked or lane.dead_letters or unsure or _taken_beyond(lane, log))
+
+
+def _badness(lane: LaneView, log: Lag | None) -> int:
+    """Higher is worse; that of the worst part."""
+    if lane.blocked:
+        return len(UPWARDS)
+    states = {part.state for part in lane.parts} | ({TAKEN} if _taken_beyond(lane, log) else set())
+    return max((UPWARDS.index(state) for state in states), default=0)
+
+
+def _taken_beyond(lane: LaneView, log: Lag | None) -> bool:
+    """Retention took offsets that nobody had planned."""
+    return log is not None and min(log.log_start, log.last_stable) > lane.end
 
 
 def covered_lane(lane: LaneView, log: Lag | None = None) -> CoveredLane:
@@ -140,8 +151,8 @@ def _bars(lane: LaneView, log: Lag | None) -> tuple[Bar, ...]:
         bars += _part(part, 0 if log is None else log.log_start)
     if log is None:
         return tuple(bars)
-    first = min(max(lane.end, log.log_start), max(lane.end, log.last_stable))
-    if first > lane.end:
+    first = max(lane.end, min(log.log_start, log.last_stable))
+    if _taken_beyond(lane, log):
         bars.append(Bar(TAKEN, lane.end, first, first - lane.end))
     if log.last_stable > first:
         bars.append(Bar(NOT_PLANNED, first, log.last_stable, log.last_stable - first))
