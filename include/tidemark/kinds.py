@@ -47,6 +47,7 @@ CORE: Final = Provider(
         "select": "tidemark.transforms.select",
         "sql": "tidemark.transforms.sql",
         "python": "tidemark.transforms.python",
+        "spark": "tidemark.transforms.spark",
         "dedupe": "tidemark.transforms.dedupe",
         "explode": "tidemark.transforms.explode",
     },

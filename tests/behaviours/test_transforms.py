@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tidemark.decoders.base import DELETED, ErrorClass
@@ -15,7 +16,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.kinds import TRANSFORMS
 from tidemark.model.order import TransformOrder
 from tidemark.processing.processor import METADATA
-from tidemark.transforms.base import Transform, Transformed
+from tidemark.transforms.base import MADE, OnFrames, Transform, Transformed
 from tidemark.transforms.registry import open_transform
 
 TAGS = pa.list_(pa.field("element", pa.string()))
@@ -57,6 +58,10 @@ EXAMPLES = {
     "python": Examples(
         {"function": "rows:first_names", "code": CODE, "columns": None, **LIMITS},
         {"function": "rows:first_names", "code": CODE, "columns": {"id": "NUMBERISH"}, **LIMITS},
+    ),
+    "spark": Examples(
+        {"function": "rows:some", "code": CODE, "columns": None},
+        {"function": "rows:some", "code": CODE, "columns": {"id": "NUMBERISH"}},
     ),
     "explode": Examples({"column": "tags", "keep_empty": False}, {"column": "name", "keep_empty": False}),
     "dedupe": Examples(
@@ -102,6 +107,13 @@ def opened(kind: str) -> Transform:
     return transform
 
 
+def with_made(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With what Spark made of the rows: it took some away, and no deletion."""
+    went = pc.and_(pc.equal(pc.bit_wise_and(batch.column("id"), 3), 1), pc.invert(batch.column(DELETED.name)))
+    made = pa.StructArray.from_arrays([batch.column(field.name) for field in DATA], fields=list(DATA), mask=went)
+    return batch.append_column(MADE, made)
+
+
 def once(kept: list[int]) -> list[int]:
     """A row that several rows were made of counts once."""
     return sorted({*kept})
@@ -109,7 +121,7 @@ def once(kept: list[int]) -> list[int]:
 
 def check(transform: Transform, batch: pa.RecordBatch) -> Transformed:
     """Apply, and hold the result to what is true of every result."""
-    made = transform.apply(batch)
+    made = transform.apply(with_made(batch) if isinstance(transform, OnFrames) else batch)
     assert made.kept.to_pylist() == sorted(made.kept.to_pylist())
     places = [once(made.kept.to_pylist()), made.filtered.to_pylist(), made.deduplicated.to_pylist()]
     places.append([error.index for error in made.errors])

@@ -13,7 +13,7 @@ from tidemark.errors import DataLost, TidemarkError, TopicChanged, UndecodableRe
 from tidemark.lifecycle.attempt import Stage, process
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
-from tidemark.spark.job import failure_of
+from tidemark.spark.failures import failure_of
 from tidemark.spark.submitted import FAILURE, read_receipt, write_order
 from tidemark.storage.local import LocalStore
 

@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.model.order import Order, SourceOrder
 from tidemark.sources.kafka.spark import open_reader
-from tidemark.spark.job import failure, failure_of
+from tidemark.spark.failures import failure_of
+from tidemark.spark.job import failure
 from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
 
 

@@ -42,8 +42,8 @@ ROOMS: Mapping[str, set[str]] = {
     "operations": {"words", "connections", "model", "times", "logic", "database", "sources", "sinks", "processing",
                    "pipeline", "lifecycle"},
     "doctor": {"words", "connections", "model", "database", "sources", "sinks", "processing", "pipeline", "lifecycle"},
-    "spark": {"words", "connections", "model", "storage", "sources", "sinks", "processing", "pipeline", "lifecycle",
-              "doctor"},
+    "spark": {"words", "connections", "model", "storage", "sources", "sinks", "transforms", "processing", "pipeline",
+              "lifecycle", "doctor"},
     "views": {"words", "connections", "model", "database", "sinks", "pipeline", "operations"},
     "api": {"words", "connections", "model", "times", "database", "sinks", "pipeline", "lifecycle", "operations",
             "spark", "views"},
@@ -357,6 +357,7 @@ EXECUTED = {
     "transforms/select/transform.py": {"duckdb"},
     "transforms/sql/transform.py": {"duckdb"},
     "transforms/python/transform.py": {"duckdb"},  # only for columns that it changes
+    "transforms/spark/transform.py": {"duckdb"},  # the same
     "transforms/dedupe/transform.py": {"duckdb"},
     "transforms/explode/transform.py": set(),
     "providers/rabbitmq/spark.py": set(),

@@ -26,7 +26,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a window of hours that no hour is complete in", 'pipeline: flights', "pipeline: flights\nhours_window: 12h",
      '2: hours_window: must be at least a day longer than event_time.allowed_lateness, or no hour of it is complete (it is "12h")'),
     ("a kind of transform that does not exist", "pipeline: flights", "pipeline: flights\ntransform: [{filtr: x > 1}]",
-     '2: transform[0].filtr: unknown key; did you mean "filter"? allowed: dedupe, explode, filter, python, select, sql'),
+     '2: transform[0].filtr: unknown key; did you mean "filter"? allowed: dedupe, explode, filter, python, select, spark, sql'),
     ("a condition that names no column", "pipeline: flights", "pipeline: flights\ntransform: [{filter: ids > 1}]",
      '2: transform[0].filter: does not fit: there is no column ids; did you mean "id"? allowed: id, at, gate, late, _topic, _partition, _offset, _timestamp, _key, _is_deleted; name one of these columns'),
     ("a condition that is a number", "pipeline: flights", "pipeline: flights\ntransform: [{filter: 5}]",

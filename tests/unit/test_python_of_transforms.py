@@ -16,7 +16,7 @@ from tidemark.pipeline.loader import load
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 from tidemark.transforms.base import Transformed
-from tidemark.transforms.python.code import Code
+from tidemark.transforms.code import Code
 from tidemark.transforms.python.transform import PythonTransform
 
 

@@ -19,6 +19,7 @@ INPUT = pa.schema(  # other columns are ignored
         ("headers", HEADERS),
     ]
 )
+PLACE = ("topic", "partition", "offset")
 READ = INPUT.append(UNREADABLE)  # of a source whose offsets may be without a message
 
 

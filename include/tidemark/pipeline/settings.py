@@ -226,7 +226,7 @@ class Pipeline(Section):
     decode: Decode = Field(description="How a record becomes a row.")
     code: CodeFolder = Field(
         default={},
-        description="The folder with the Python modules of `python`, relative to the pipeline file.",
+        description="The folder with the Python modules of `python` and `spark`, relative to the pipeline file.",
         json_schema_extra={"default": None},
     )
     transform: tuple[TransformEntry, ...] = Field(

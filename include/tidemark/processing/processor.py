@@ -57,7 +57,7 @@ from tidemark.processing.storable import rows_not_storable, stamps
 from tidemark.sinks.writer import RowTaker
 from tidemark.sinks.writers import writer_of
 from tidemark.times.event_time import INSTANT, EventTime, Placed
-from tidemark.transforms.base import Memory
+from tidemark.transforms.base import MADE, Memory, OnFrames
 from tidemark.transforms.sequence import Transforms
 
 if TYPE_CHECKING:
@@ -147,6 +147,17 @@ class BatchProcessor:
         self._order = order
         _Pass(order, "")  # an order that cannot be carried out is refused here, before Spark starts a task
 
+    @property
+    def on_frames(self) -> OnFrames | None:
+        """Return the transform of the order that Spark calls before the pass, if there is one."""
+        return _Pass(self._order, "", []).on_frames
+
+    def rows_for_frames(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that the function of ``on_frames`` gets, with their places. Records without a row are left out: the
+        pass meets them again, and counts all."""
+        one_pass = _Pass(self._order, "", [])
+        yield from map(one_pass.rows_for_frames, one_pass.own(batches))
+
     def process(
         self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[RowTaker] | None = None
     ) -> dict[str, Any]:
@@ -207,6 +218,17 @@ class _Pass:
     def abort(self) -> None:
         for sink in self._sinks:
             sink.abort()
+
+    @property
+    def on_frames(self) -> OnFrames | None:
+        return self._transforms.on_frames
+
+    def rows_for_frames(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = Rows.of(self._decoded(batch), self._metadata(batch))
+        for step in self._transforms.before_frames:
+            rows = rows.through(step).rows
+        given = rows.batch()
+        return given.select([name for name in given.schema.names if name != "_manifest_id"])
 
     def own(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of the ranges, after the transforms have seen what they must remember."""
@@ -279,13 +301,25 @@ class _Pass:
         """Return what the transforms leave of the rows, and the records that they could not work on; what each takes
         away is counted."""
         errors: tuple[BadRecord, ...] = ()
+        beside = batch.column(MADE) if MADE in batch.schema.names else None
         for step in self._transforms.steps:
-            stepped = rows.through(step)
+            if beside is not None and step.transform is self.on_frames:
+                self._refuse_invented(batch, beside, rows)
+            stepped = rows.through(step, beside)
             self._count("filtered", stepped.filtered)
             self._count("deduplicated", stepped.deduplicated)
             self._refuse(batch, stepped.errors, fail=self._on_error is OnError.FAIL)
             rows, errors = stepped.rows, (*errors, *stepped.errors)
         return rows, errors
+
+    def _refuse_invented(self, batch: pa.RecordBatch, beside: pa.Array, rows: Rows) -> None:
+        """Raise ``WorkFailed`` for a row that was made at the place of a record whose row Spark did not get."""
+        assert self.on_frames is not None
+        made = pc.indices_nonzero(pc.is_valid(beside)).cast(pa.int64())
+        invented = made.filter(pc.invert(pc.is_in(made, value_set=rows.records)))
+        if len(invented):
+            place = {name: batch.column(name)[invented[0].as_py()].as_py() for name in ("topic", "partition", "offset")}
+            raise self.on_frames.wrong("gave a row back at a place of which it got none", **place)
 
     def _unmet(self, rows: Rows) -> tuple[BadRecord, ...]:
         """The records that are dead letters since a row does not meet an expectation; all such rows are counted."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED, BadRecord, Decoded
 from tidemark.model.positions import positions
+from tidemark.transforms.base import MADE, OnFrames
 from tidemark.transforms.sequence import TransformStep
 
 # After the metadata, where a record may have several rows: 0, 1, ..
@@ -63,9 +64,15 @@ class Rows:
         """For each row whether its record has no error."""
         return pc.invert(pc.is_in(self.records, value_set=_places(errors)))
 
-    def through(self, step: TransformStep) -> "Stepped":
-        """Return what a transform makes of these rows; a row that it does not account for is in none of the results."""
-        made = step.transform.apply(self.batch())
+    def through(self, step: TransformStep, beside: pa.Array | None = None) -> "Stepped":
+        """Return what a transform makes of these rows; a row that it does not account for is in none of the results.
+
+        ``beside``: what Spark made of each record of the batch, for a transform on DataFrames.
+        """
+        given = self.batch()
+        if beside is not None and isinstance(step.transform, OnFrames):
+            given = given.append_column(MADE, beside.take(self.records))
+        made = step.transform.apply(given)
         errors = self.errors(replace(error, reason=step.reason(error)) for error in made.errors)
         deleted = None if self.deleted is None else self.deleted.take(made.kept)
         numbers = None if self.numbers is None else self.numbers.take(made.kept)

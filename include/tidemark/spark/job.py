@@ -10,7 +10,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,20 +18,22 @@ from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark import errors
 from tidemark.connections.lookup import connections_from
 from tidemark.errors import TidemarkError, WorkFailed
 from tidemark.failpoints import failpoint, watching
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt, receipt_of_tasks
+from tidemark.processing.beside import records_with_made
 from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.writers import writer_of
 from tidemark.sources.range_reader import RangeReader
 from tidemark.sources.spark import Reader, open_reader
 from tidemark.spark import ended
 from tidemark.spark.batches import arrow_batches
+from tidemark.spark.failures import carried_by, failure_from, failure_of
 from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
+from tidemark.transforms.base import OnFrames
 
 ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
@@ -65,7 +66,9 @@ def staged(session: SparkSession, order: Order, reader: Reader, connections: str
         try:
             rows = task_reports(session, order, reader, connections).collect()
         except (PySparkException, Py4JError) as failed:
-            other = reader.instead(failed)
+            carried, other = carried_by(failed), reader.instead(failed)
+            if carried is not None:
+                raise carried from failed
             if other is None:
                 raise
             rows = task_reports(session, order, other, connections).collect()
@@ -79,22 +82,45 @@ def staged(session: SparkSession, order: Order, reader: Reader, connections: str
 def task_reports(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> DataFrame:
     """The whole job as a DataFrame: ``collect`` does the order and returns the report of each task as JSON.
 
-    It has no shuffle, so Spark never runs a finished stage again because its output was lost.
+    It has no shuffle after the pass, so Spark never runs a finished stage of it again because its output was lost.
     """
-    if isinstance(reader, RangeReader):
-        count = len(order.tasks)
-        numbers = session.range(0, count, 1, count)  # each task gets its own
-        return numbers.mapInArrow(_task(order, connections, _ranges(order, reader)), "receipt string")
-    return reader.read(session).mapInArrow(_task(order, connections, _records), "receipt string")
+    given, records = _read(session, order, reader)
+    transform = BatchProcessor(order).on_frames
+    if transform is not None:
+        given, records = _with_frames(given, records, order, reader, transform, connections)
+    return given.mapInArrow(_task(order, connections, records), "receipt string")
 
 
 Batches = Iterable[pa.RecordBatch]
+Records = Callable[[Batches], Batches]  # makes the records of what Spark gives to a task
 
 
-def _task(
-    order: Order, connections: str | None, records: Callable[[Batches], Batches]
-) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The work of one task; ``records`` makes the records of what Spark gives to it."""
+def _read(session: SparkSession, order: Order, reader: Reader) -> tuple[DataFrame, Records]:
+    if isinstance(reader, RangeReader):
+        count = len(order.tasks)
+        return session.range(0, count, 1, count), _ranges(order, reader)  # each task gets its own number
+    return reader.read(session), _records
+
+
+def _with_frames(
+    given: DataFrame, records: Records, order: Order, reader: Reader, transform: OnFrames, connections: str | None
+) -> tuple[DataFrame, Records]:
+    """Put what a function of DataFrames makes of the records beside them: this has a shuffle, before the pass."""
+    from tidemark.spark import frames  # for those who need it
+
+    if isinstance(reader, RangeReader):
+        given = frames.records_read(given, connections, records)
+
+    def together(batches: Batches) -> Batches:
+        transform = BatchProcessor(order).on_frames  # that of the driver has imported code
+        assert transform is not None
+        return records_with_made(_records(batches), transform)
+
+    return frames.beside_what_is_made(given, order, transform, _records), together
+
+
+def _task(order: Order, connections: str | None, records: Records) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The work of one task."""
     processor = BatchProcessor(order)
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -116,7 +142,7 @@ def _records(batches: Batches) -> Batches:
     return map(_without_empty_headers, batches)
 
 
-def _ranges(order: Order, reader: RangeReader) -> Callable[[Batches], Batches]:
+def _ranges(order: Order, reader: RangeReader) -> Records:
     """Read the ranges of a source that the task reads: Spark gives it its number among ``order.tasks``."""
 
     def read(numbers: Batches) -> Batches:
@@ -141,18 +167,6 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     empty = pc.equal(pc.list_value_length(headers), 0)
     kept = pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=empty)
     return batch.set_column(at, batch.schema.field(at), kept)
-
-
-def failure_of(error: TidemarkError) -> dict[str, Any]:
-    """An error as JSON, for the way from an executor or a submitted job to the process that waits for it."""
-    context = {name: str(value) for name, value in error.context.items()}
-    return {"kind": type(error).__name__, "what": error.what, "next_step": error.next_step, "context": context}
-
-
-def failure_from(raw: dict[str, Any]) -> TidemarkError:
-    kind = getattr(errors, raw["kind"], WorkFailed)
-    error: TidemarkError = kind(raw["what"], next_step=raw["next_step"], **raw["context"])
-    return error
 
 
 def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:

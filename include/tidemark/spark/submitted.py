@@ -14,7 +14,8 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.paths import staging_folder
 from tidemark.spark import ended
-from tidemark.spark.job import ABOVE, failure_from, failure_of, stage
+from tidemark.spark.failures import failure_from, failure_of
+from tidemark.spark.job import ABOVE, stage
 from tidemark.spark.jobs import report_jobs, tag_of
 from tidemark.storage.local import LocalStore
 

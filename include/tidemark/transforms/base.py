@@ -3,15 +3,20 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.positions import positions
 from tidemark.text import with_nearest
+
+if TYPE_CHECKING:
+    from tidemark.transforms.code import Code
+
+MADE: Final = "_made"  # the column with what an ``OnFrames`` made of a row: a struct, null where the row went
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,22 @@ class Remembering(Transform, Protocol):
     def remember(self, rows: pa.RecordBatch) -> None:
         """See rows as ``apply`` would get them; they come in the order of their offsets."""
         ...
+
+
+@runtime_checkable
+class OnFrames(Transform, Protocol):
+    """A transform of DataFrames, which Spark calls in the driver on all rows of a manifest, before the pass.
+
+    ``apply`` gets its result in the column ``MADE`` beside each row, which is one row of one record. ``given`` and
+    ``made`` are the data columns that its function gets and gives. ``wrong`` is the error for what it must not do.
+    """
+
+    function: str
+    code: "Code"
+    given: pa.Schema
+    made: pa.Schema
+
+    def wrong(self, what: str, **context: object) -> WorkFailed: ...
 
 
 NO_ROWS = pa.nulls(0, pa.int64())  # pa.array imports pandas, which takes 0.2 s of a core

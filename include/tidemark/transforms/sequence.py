@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord
 from tidemark.decoders.registry import open_decoder, tombstone_fields
 from tidemark.errors import ConfigurationError
 from tidemark.model.order import TransformOrder
-from tidemark.transforms.base import Memory, Remembering, Transform
+from tidemark.transforms.base import Memory, OnFrames, Remembering, Transform
 from tidemark.transforms.registry import open_transform
 
 _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way through the transforms
@@ -30,13 +31,20 @@ class Transforms:
                 transform = open_transform(order)
                 self.schema = transform.schema(self.schema)
                 self._check_alone(transform, orders)
-                if order.fans_out and any(step.fans_out for step in self.steps):
-                    raise ConfigurationError(
-                        "there can be only one explode", next_step="join the arrays before it: select: [flatten(..)]"
-                    )
+                self._check_order(transform, order)
             except ConfigurationError as wrong:
                 raise WrongTransform(position, order.kind, wrong) from wrong
             self.steps.append(TransformStep(f"transform[{position}].{order.kind}", transform, order.fans_out))
+
+    @property
+    def on_frames(self) -> OnFrames | None:
+        """Return the transform that Spark calls before the pass, if there is one."""
+        return next((step.transform for step in self.steps if isinstance(step.transform, OnFrames)), None)
+
+    @property
+    def before_frames(self) -> Sequence["TransformStep"]:
+        """The steps before the one on DataFrames: what it gets went through them."""
+        return list(takewhile(lambda step: step.transform is not self.on_frames, self.steps))
 
     @property
     def memory(self) -> Memory | None:
@@ -48,6 +56,24 @@ class Transforms:
         """The steps up to the one that remembers, which is the last of them."""
         [last] = [at for at, step in enumerate(self.steps) if step.memory]
         return self.steps[: last + 1]
+
+    def _check_order(self, transform: Transform, order: TransformOrder) -> None:
+        """Raise ``ConfigurationError`` for a transform that cannot come after those before it."""
+        fanned_out = any(step.fans_out for step in self.steps)
+        if order.fans_out and fanned_out:
+            raise ConfigurationError(
+                "there can be only one explode", next_step="join the arrays before it: select: [flatten(..)]"
+            )
+        if isinstance(transform, OnFrames) and fanned_out:
+            raise ConfigurationError(
+                "after explode a place is no longer one row", next_step=f"write {order.kind} before explode"
+            )
+        if self.on_frames is None:
+            return
+        if isinstance(transform, OnFrames):
+            raise ConfigurationError(f"there can be only one {order.kind}", next_step="let one function call the other")
+        if order.whole_partitions:
+            raise ConfigurationError("must know the rows as they were read", next_step="write it before spark")
 
     @staticmethod
     def _check_alone(transform: Transform, orders: Sequence[TransformOrder]) -> None:

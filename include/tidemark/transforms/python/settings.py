@@ -1,44 +1,26 @@
 """``transform: [{python: ..}]``."""
 
-import ast
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field, field_validator
 
 from tidemark.config.base import Duration, Size
 from tidemark.config.values import wrong
-from tidemark.errors import ConfigurationError
-from tidemark.transforms.settings import TransformSettings
+from tidemark.transforms.function_settings import FunctionSettings, NameOfFunction
 
 
-def _function(value: str) -> str:
-    module, _, name = value.partition(":")
-    if not name.isidentifier() or not all(word.isidentifier() for word in module.split(".")):
-        raise wrong("must be a function of the code folder such as prices:add_tax")
-    return value
-
-
-class Settings(TransformSettings):
+class Settings(FunctionSettings):
     """A function of the ``code`` folder: a pyarrow.RecordBatch in, a pyarrow.RecordBatch out."""
 
     kind = "python"
 
-    function: Annotated[str, AfterValidator(_function)] = Field(
+    function: NameOfFunction = Field(
         description="A function `pyarrow.RecordBatch -> pyarrow.RecordBatch` of the `code` folder. `python: "
         "prices:add_tax` is short for it.",
         examples=["prices:add_tax"],
     )
-    columns: dict[str, str] | None = Field(
-        default=None,
-        description="The columns that the function gives back, with their types in SQL (`BIGINT NOT NULL`). Not "
-        "needed when names and types stay as they are.",
-        examples=[{"id": "BIGINT NOT NULL", "total": "DECIMAL(18, 2)"}],
-    )
-
     timeout: Duration = Field(
         default=timedelta(minutes=5),
         description="How long the function may work on a batch. Then the manifest fails, and names the line where "
@@ -60,51 +42,9 @@ class Settings(TransformSettings):
             raise wrong("must be longer than 0s")
         return timeout
 
-    @model_validator(mode="before")
-    @classmethod
-    def _function_alone(cls, value: object) -> object:
-        return {"function": value} if isinstance(value, str) else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "examples": ["prices:add_tax"]}, handler(core_schema)]}
-
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
         """Raises ``ConfigurationError`` when the code does not parse, or has no such function; it does not run."""
-        module, _, name = self.function.partition(":")
-        path = module.replace(".", "/")
-        file = next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in code), None)
-        if file is None:
-            known = f"it has {', '.join(sorted(code))}" if code else "there is no such folder, or it has no .py file"
-            raise ConfigurationError(f"the code folder has no module {module}; {known}")
-        trees = {each: _parsed(each, text) for each, text in code.items()}
-        if name not in _names(trees[file]):
-            raise ConfigurationError(f"{file} defines no {name}")
-        made = {"function": self.function, "columns": self.columns, "code": dict(code)}
-        return {**made, "limit_s": self.timeout.total_seconds(), "max_bytes": self.max_bytes}
+        return {**super().options(code), "limit_s": self.timeout.total_seconds(), "max_bytes": self.max_bytes}
 
     def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
-        limits = ("limit_s", "max_bytes")
-        return {name: value for name, value in self.options(code).items() if name not in limits}
-
-
-def _parsed(file: str, text: str) -> ast.Module:
-    try:
-        return ast.parse(text, file)
-    except (SyntaxError, ValueError) as problem:
-        line = getattr(problem, "lineno", None)
-        raise ConfigurationError(f"{file}:{line or 1} is not Python: {problem.args[0]}") from None
-
-
-def _names(module: ast.Module) -> set[str]:
-    """Return what a module defines or imports at its top level."""
-    names: set[str] = set()
-    for node in module.body:
-        match node:
-            case ast.FunctionDef() | ast.ClassDef():
-                names.add(node.name)
-            case ast.Import() | ast.ImportFrom():
-                names |= {alias.asname or alias.name for alias in node.names}
-            case ast.Assign():
-                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
+        return super().options(code)

@@ -17,8 +17,8 @@ from tidemark.errors import THEN_RETRY_MANIFEST, WorkFailed
 from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
 from tidemark.transforms.base import NO_ROWS, Transformed
+from tidemark.transforms.code import Code
 from tidemark.transforms.halving import Halving, LogicFailed
-from tidemark.transforms.python.code import Code
 from tidemark.transforms.python.limit import TimedOut, time_limit
 
 ORDINAL = "_ordinal"

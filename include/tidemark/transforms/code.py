@@ -19,11 +19,12 @@ PREFIX: Final = "code/"  # of the names of files in tracebacks
 
 
 class Code(MetaPathFinder, InspectLoader):
-    """``texts``: the modules by their paths in the folder, such as ``prices.py`` or ``shop/tax.py``."""
+    """``texts``: the modules by their paths in the folder, such as ``prices.py`` or ``shop/tax.py``. ``roots`` are the
+    names that they begin with: ``prices`` and ``shop``."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
-        self._roots = {path.partition("/")[0].removesuffix(".py") for path in texts}
+        self.roots = {path.partition("/")[0].removesuffix(".py") for path in texts}
         self._imported: dict[str, ModuleType] = {}
 
     @contextmanager
@@ -61,7 +62,7 @@ class Code(MetaPathFinder, InspectLoader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
-        if fullname.partition(".")[0] not in self._roots or self._file(fullname) is None:
+        if fullname.partition(".")[0] not in self.roots or self._file(fullname) is None:
             return None
         return spec_from_loader(fullname, self, origin=self.get_filename(fullname))
 
@@ -93,5 +94,5 @@ class Code(MetaPathFinder, InspectLoader):
         return filename.startswith(PREFIX) and filename.removeprefix(PREFIX) in self._texts
 
     def _taken_out(self) -> dict[str, ModuleType]:
-        own = [name for name in list(sys.modules) if name.partition(".")[0] in self._roots]  # others may import
+        own = [name for name in list(sys.modules) if name.partition(".")[0] in self.roots]  # others may import
         return {name: sys.modules.pop(name) for name in own}
