@@ -208,13 +208,27 @@ def test_a_command_without_spark_says_so_and_validate_needs_none(world: World) -
     assert "tidemark run demo" in peeked.stderr
 
 
+WITH_UDF = """
+from pyspark.sql.functions import col, udf
+
+LEAST = 0
+
+@udf("boolean")
+def wanted(n):
+    return n >= LEAST
+
+def enriched(rows):
+    return rows.repartition(5, "name").where(wanted(col("n")))
+"""
+
+
 @pytest.mark.parametrize("on_server", [False, True], ids=["submit", "connect"])
 def test_sinks_of_each_kind_get_each_row_once(
     make_all_sinks_world: Callable[..., World], spark_server: SparkServer, *, on_server: bool
 ) -> None:
     world = make_all_sinks_world(partitions=2)
     how = {"on": spark_server.remote} if on_server else {"spark": True}
-    code(world, HEAD + "return rows.repartition(5, 'name').where(col('n').isNotNull())")
+    code(world, WITH_UDF)
     world.settings["code"] = "mine"
     world.settings["transform"].append({"spark": "shop:enriched"})
     world.write_pipeline()

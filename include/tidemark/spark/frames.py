@@ -105,11 +105,15 @@ def _as_its_session(frame: DataFrame) -> Iterator[None]:
     if SPARK_CONNECT in os.environ or not type(frame).__module__.startswith("pyspark.sql.connect"):
         yield
         return
-    os.environ[SPARK_CONNECT] = "1"
+    kind: Any = type(frame.sparkSession)
+    active = kind._active_session  # of this thread: UDFs ask it for Spark's settings
+    before = getattr(active, "session", None)
+    os.environ[SPARK_CONNECT], active.session = "1", frame.sparkSession
     try:
         yield
     finally:
         del os.environ[SPARK_CONNECT]
+        active.session = before
 
 
 def _check_columns(transform: OnFrames, schema: StructType, where: dict[str, object]) -> None:
