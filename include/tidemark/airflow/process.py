@@ -160,6 +160,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         connections = put_in_environment(self.deployed_as, cache(airflow_lookup))
         with connections, TemporaryDirectory(prefix="tidemark-spark-") as folder:
             self.conf = {}  # the session has its own
+            # Private to the provider, which has no public way to the options of a connection; a test runs it.
             command = self._get_hook()._build_spark_submit_command("pyspark-shell")
             os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(command[1:])
             master = spark_master(self._conn_id)
