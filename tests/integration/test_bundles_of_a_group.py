@@ -212,7 +212,7 @@ def test_a_source_that_is_gone_ends_the_try_at_once(world: World) -> None:
 
 
 def tried(world: World, bundle: list[int], **more: str) -> "subprocess.CompletedProcess[str]":
-    environment = world.environment(AIRFLOW_CONN_SPARK_DEFAULT=SPARK, **more)
+    environment = world.environment(**{"AIRFLOW_CONN_SPARK_DEFAULT": SPARK, **more})
     command = [sys.executable, "-c", TRY, str(bundle)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, start_new_session=True)
 
@@ -251,11 +251,11 @@ def test_killed_within_a_bundle_what_is_done_stays_done_and_the_retry_does_the_r
 @pytest.mark.exhaustive
 def test_a_bundle_over_a_server_that_stays_up_is_done_like_another(world: World, spark_server: SparkServer) -> None:
     [bundle, _] = Run(world).plan()
-    killed = tried(
-        world, bundle, TIDEMARK_SPARK_REMOTE=spark_server.remote, TIDEMARK_FAILPOINT="publish.before_mark:kill9@2"
-    )
+    nowhere = {"AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}'}
+    server = {"TIDEMARK_SPARK_REMOTE": spark_server.remote, **nowhere}
+    killed = tried(world, bundle, TIDEMARK_FAILPOINT="publish.before_mark:kill9@2", **server)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = tried(world, bundle, TIDEMARK_SPARK_REMOTE=spark_server.remote)
+    again = tried(world, bundle, **server)
     assert again.returncode == 0, again.stderr
     assert {name: len(each) for name, each in attempts(world).items()} == {"a": 1, "b": 2, "c": 1, "d": 0}
     world.ok("retry", "demo")
