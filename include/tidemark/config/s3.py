@@ -27,13 +27,12 @@ class S3Settings(Section):
     )
     region: str | None = Field(
         default=None,
-        description="The region of the bucket. Without it: the region of the connection or of the profile, else "
-        "`us-east-1`.",
+        description="The bucket's region. Without it: that of the connection or profile, else `us-east-1`.",
         examples=["eu-central-1"],
     )
     path_style: StrictBool | None = Field(
         default=None,
-        description="Whether the bucket is part of the path, not of the host's name. The default is yes with an "
+        description="Whether the bucket is part of the path, not of the host's name. By default yes with an "
         "`endpoint_url`; else boto3 chooses.",
     )
     server_side_encryption: ServerSideEncryption | None = Field(
@@ -44,8 +43,8 @@ class S3Settings(Section):
     )
     checksums: StrictBool = Field(
         default=False,
-        description="Whether each object is sent with a checksum: buckets with Object Lock and a default retention "
-        "take no others. Stores that do not know checksums refuse them.",
+        description="Whether each object is sent with a checksum: buckets with Object Lock and a default "
+        "retention need it. Stores that do not know checksums refuse them.",
     )
 
     @field_validator("kms_key_id")

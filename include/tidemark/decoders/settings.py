@@ -84,9 +84,9 @@ class DecodeSettings(Section):
         WithJsonSchema({"type": "object", "required": ["format"], "properties": {"format": {"enum": [*DECODERS]}}}),
     ] = Field(
         default=None,
-        description="How the key becomes columns: a `format` and what that format needs, such as `{format: avro, "
-        "schema: key.avsc}`. Each field of the key is a column `key_NAME`; a key that is one value is the column "
-        "`key`. A record without a key, or with one that cannot be decoded, is a dead letter.",
+        description="How the key becomes columns, such as `{format: avro, schema: key.avsc}`. A field is a column "
+        "`key_NAME`; a single value is the column `key`. A record without a key, or with one that "
+        "cannot be decoded, is a dead letter.",
         examples=[{"format": "avro"}],
     )
     headers: StrictBool = Field(
@@ -96,12 +96,12 @@ class DecodeSettings(Section):
     tombstones: ColumnsOrRecordKey = Field(
         default=(),
         description="The fields in the key of a record without a value, or `record_key`: all fields of the schema "
-        "of `decode.key`. Such a record becomes a row with these fields, `_is_deleted` true, and null in all "
-        "others; without this setting it is a dead letter. With `decode.key` they are fields of the key, by their "
-        "own name (then the value has a field of that name and type, which they fill) or as `key_NAME`. Without it, "
-        "for `json` only, the key is a JSON object with these fields, or, for a single field, its value alone. In "
-        "`json` a value that is the text `null` is no value, and so is one whose field `__deleted` is true where "
-        "the schema has that field.",
+        "of `decode.key`. Such a record becomes a row with these fields, `_is_deleted` true, and null "
+        "in all others; without this setting it is a dead letter. With `decode.key` they are fields "
+        "of the key, by their own name (a field of the value with that name and type, which they "
+        "fill) or as `key_NAME`. Without it (`json` only), the key is a JSON object with these "
+        "fields, or, for a single field, its value. In `json` the text `null` is no value, and so is "
+        "a value whose field `__deleted` is true where the schema has that field.",
         examples=[["product_id", "location_id"]],
     )
 
@@ -326,9 +326,8 @@ class ListSettings(DecodeSettings):
 
     max_list_bytes: Size = Field(
         default=MAX_LIST_BYTES,
-        description="For `json`, `json_schema` and `protobuf`: bytes that the elements of all lists and maps of a "
-        "record may take as columns, texts not counted. A record with more is a dead letter: 50,000 empty messages "
-        "of 1,000 numbers are 100 kB in a topic and 400 MB as columns.",
+        description="For `json`, `json_schema` and `protobuf`: bytes that the elements of a record's lists and "
+        "maps may take as columns, without texts. A record with more is a dead letter.",
         json_schema_extra={"default": "64MiB"},
     )
 

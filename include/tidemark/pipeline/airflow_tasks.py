@@ -14,39 +14,37 @@ class AirflowTasks(Section):
     """Pool, priority and queue of the tasks that process manifests, the pause before a further try, the deadline."""
 
     pool: AirflowName = Field(
-        default="default_pool", description="The pool of Airflow for the tasks that process manifests; it must exist."
+        default="default_pool", description="The pool of the tasks that process manifests; it must exist."
     )
-    pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="How many slots one of these tasks takes.")
+    pool_slots: StrictInt = Field(default=1, ge=1, le=10_000, description="Slots that one of these tasks takes.")
     priority_weight: StrictInt = Field(
         default=1,
         ge=-1_000_000,
         le=1_000_000,
-        description="Of tasks that wait for a slot, those with a higher number start first.",
+        description="Of waiting tasks, those with a higher number start first.",
     )
     queue: AirflowName | None = Field(
         default=None,
-        description="The queue of the tasks that process manifests, for executors with queues; `null`: the "
-        "executor's own.",
+        description="The queue of these tasks, for executors with queues; `null`: the executor's own.",
     )
     max_retry_delay: Duration | None = Field(
         default=timedelta(minutes=10),
-        description="Each pause is about twice the one before, at most this, and never less than `retry_delay`: "
-        "with `10s` 10 to 20 s, 20 to 40 s, .., at random, so that tasks that failed together are not tried "
-        "together. `null`: each pause is `retry_delay`.",
+        description="Each pause is about twice the one before, at random, at most this, and never less than "
+        "`retry_delay`: with `10s` 10 to 20 s, 20 to 40 s, .. `null`: each pause is `retry_delay`.",
         json_schema_extra={"default": "10m"},
     )
     deadline: Duration | None = Field(
         default=None,
-        description="How long a run may take from the time it was queued, such as `45m`. If it takes longer, people "
-        "are [told](operations.md#a-deadline), once.",
+        description="How long a run may take after it was queued, such as `45m`. Beyond it, people are "
+        "[told](operations.md#a-deadline), once.",
         examples=["45m"],
     )
     bundle: StrictInt = Field(
         default=1,
         ge=1,
         le=1_000,
-        description="Of a group of topics: small manifests that one task processes, one after the other in one Spark "
-        "application, at most. Together they have no more offsets than spark.records_per_task.",
+        description="Of a group of topics: small manifests that one task processes in one Spark application, at "
+        "most. Together they have no more offsets than spark.records_per_task.",
     )
     own_dag: StrictBool = Field(
         default=False, description="Whether a DAG file of yours makes the DAG; see [below](#a-dag-of-your-own)."

@@ -21,8 +21,8 @@ from tidemark.sources.settings import SourceSettings
 KEY: Final = "each_topic"
 JSON_SCHEMA: Final = {
     "default": None,
-    "description": "Each topic of the source has a pipeline of its own, made of this file: `true`; or what differs, by "
-    "topic: the keys of a file, or `false` to leave the topic out ([one file, many tables](one-file-many-tables.md)).",
+    "description": "Each topic of the source has a pipeline of its own, made of this file: `true`; or by topic the "
+    "keys that differ, or `false` to leave it out ([one file, many tables](one-file-many-tables.md)).",
     "anyOf": [
         {"const": True},
         {"type": "object", "additionalProperties": {"anyOf": [{"const": False}, {"type": "object"}]}},

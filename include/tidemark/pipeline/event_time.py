@@ -45,32 +45,31 @@ class EventTimeSettings(Section):
     field: str | None = Field(
         default=None,
         min_length=1,
-        description="The decoded field that holds the time, or a path into objects such as `meta.created.at`: a "
-        "date-time, a date, text (RFC 3339, see `pattern` and `unit`), or a whole number since 1970. A name with a "
-        "dot that is a field itself is that field.",
+        description="The decoded field with the time, or a path such as `meta.created.at`: a date-time, a date, "
+        "text (RFC 3339, see `pattern` and `unit`), or a whole number since 1970. A field's own name "
+        "with a dot wins over a path.",
         examples=["created_at", "meta.created.at"],
     )
     header: str | None = Field(
         default=None,
         min_length=1,
-        description="Instead of a field: the header that holds the time as text. When a record has several headers "
-        "of the name, the last one counts.",
+        description="Instead of a field: the header with the time as text. Of several headers of the name the "
+        "last counts.",
     )
     source: TimeSource | None = Field(
         default=None,
         alias="from",
         validate_default=True,
-        description="Use the timestamp that the record has in the source. This is the default when there is neither "
-        "`field` nor `header`.",
+        description="Use the record's timestamp in the source: the default without `field` and `header`.",
     )
     unit: TimeUnit | None = Field(
         default=None,
-        description="The unit of whole numbers since 1970. Without it, numbers are in `ms`. A text or a header is "
-        "read as a whole number only when the unit is set.",
+        description="The unit of whole numbers since 1970; without it `ms`. A text or header is a whole number "
+        "only when the unit is set.",
     )
     pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
         default=None,
-        description='How a text or a header holds the time when it is not RFC 3339, such as `"%d/%b/%Y:%H:%M:%S '
+        description='How a text or header holds the time when it is not RFC 3339, such as `"%d/%b/%Y:%H:%M:%S '
         '%z"`: see [patterns](#patterns-of-times).',
         examples=["%d/%b/%Y:%H:%M:%S %z"],
     )
@@ -81,15 +80,15 @@ class EventTimeSettings(Section):
     )
     allowed_lateness: Duration = Field(
         default=timedelta(),
-        description="How long after its event time a record may reach the source without being counted as late. Late "
-        "records are never dropped. An hour is complete this long after its end at the earliest "
-        "([operations.md](operations.md#hours)).",
+        description="How long after its event time a record may arrive without counting as late. Late records are "
+        "never dropped. An hour is [complete](operations.md#hours) this long after its end at the "
+        "earliest.",
         json_schema_extra={"default": "0s"},
     )
     on_invalid: OnInvalid = Field(
         default=OnInvalid.FAIL,
-        description="What happens to a record without a usable time. With `source_timestamp` its timestamp in the "
-        "source is its event time; when that is not usable either, the record is a dead letter.",
+        description="What becomes of a record without a usable time. `source_timestamp`: its timestamp in the "
+        "source is its event time; when that is not usable either, it is a dead letter.",
     )
     min: Annotated[datetime, BeforeValidator(_earliest), WithJsonSchema({"type": "string", "format": "date-time"})] = (
         Field(
@@ -100,9 +99,9 @@ class EventTimeSettings(Section):
     )
     max_ahead: Duration | None = Field(
         default=None,
-        description="A time further than this after the record's own timestamp in the source is not usable. So a "
-        "producer with a wrong clock or unit cannot make thousands of folders. A replay decides as the first "
-        "attempt did.",
+        description="A time further than this after the record's own timestamp in the source is not usable, so a "
+        "wrong clock or unit makes no thousands of folders. A replay decides as the first attempt "
+        "did.",
     )
 
     @field_validator("header", "source")

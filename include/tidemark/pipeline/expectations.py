@@ -30,19 +30,18 @@ class Expectation(Section):
 
     check: str = Field(
         min_length=1,
-        description="A condition in SQL on one row; a row meets it where it is true, and not where it is null. A "
-        "text alone is the same.",
+        description="A condition in SQL on one row, met where it is true, not where it is null. A text alone is "
+        "the same.",
         examples=["amount >= 0"],
     )
     name: str = Field(
         default="",
         max_length=LONGEST_NAME,
-        description="What it is called in counts and errors. Without it, the condition.",
+        description="Its name in counts and errors. Without it, the condition.",
     )
     otherwise: Otherwise = Field(
         default=Otherwise.COUNT,
-        description="What becomes of a row that does not meet it: it is counted and published, or its record is a "
-        "dead letter.",
+        description="What becomes of a row that does not meet it: counted and published, or a dead letter.",
     )
     at_most: DeadLetters | None = Field(
         default=None,

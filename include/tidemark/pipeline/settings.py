@@ -133,24 +133,24 @@ class Spark(Section):
         ge=1,
         le=64,
         description="How many slices a command works on [at once](operations.md#several-slices-at-once), in one "
-        "session of Spark. In Airflow each slice is a task. "
-        "Refused with a sink that keeps the order of records (`topic`).",
+        "session of Spark. Airflow has a task for each slice. Refused with a sink that keeps the "
+        "order of records (`topic`).",
     )
     records_per_task: StrictInt = Field(
         default=1_000_000,
         ge=1,
-        description="A task reads whole partitions, until it has about so many records, and makes one file for each "
-        "folder. With more there are [fewer files, and fewer tasks](operations.md#large-or-many-files) at once.",
+        description="A task reads whole partitions, up to about so many records, and makes one file for each "
+        "folder. More mean [fewer files and tasks](operations.md#large-or-many-files).",
     )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],
     ] = Field(
         default={},
-        description="Properties of the Spark application, such as `spark.executor.memory: 4g` or "
-        "`spark.pyspark.python`. Properties that Tidemark sets (`spark.jars*`, `spark.submit.*`, `spark.app.*`, "
-        "`spark.master`, `spark.redaction.*`, the time zone, `spark.sql.execution.arrow.max*`) and secrets are "
-        "refused: properties are seen in process lists.",
+        description="Properties of the Spark application, such as `spark.executor.memory: 4g`. Those that "
+        "Tidemark sets (`spark.jars*`, `spark.submit.*`, `spark.app.*`, `spark.master`, "
+        "`spark.redaction.*`, the time zone, `spark.sql.execution.arrow.max*`) and secrets are "
+        "refused.",
         examples=[{"spark.executor.memory": "4g"}],
     )
 
@@ -176,22 +176,21 @@ class Pipeline(Section):
     name: Name = Field(
         alias="pipeline",
         description="Its name, and that of its DAG: 1 to 63 lower-case letters, digits, `_`, `-`, a letter first. "
-        "No two files may have the same: the second gets an error. Manifests belong to the name: a new name starts "
-        "with no history.",
+        "No two files may share it. A new name starts with no history.",
     )
     description: str = Field(default="", description="What it is for; Airflow shows it.")
     schedule: Schedule | None = Field(
         default=None,
-        description="`@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, `@yearly`, or any cron expression "
-        "that Airflow takes, such as `*/15 * * * *`. `null`: runs are started by hand.",
+        description="`@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, `@yearly`, or a cron expression, "
+        "such as `*/15 * * * *`. `null`: you start the runs.",
     )
     start_date: Annotated[date, BeforeValidator(values.day)] = Field(
         default=date(2024, 1, 1), description="The first day that scheduled runs may cover."
     )
     catchup: StrictBool = Field(
         default=False,
-        description="Whether Airflow starts a run for each interval since `start_date`, or for the newest only. No "
-        "record is left out in either case: each run starts where the last one ended.",
+        description="Whether Airflow starts a run for each interval since `start_date`, or for the newest only. "
+        "No record is left out: each run starts where the last one ended.",
     )
     max_active_runs: StrictInt = Field(
         default=1,
@@ -202,22 +201,22 @@ class Pipeline(Section):
     retries: StrictInt = Field(default=2, ge=0, le=100, description="How often Airflow tries a failed task again.")
     retry_delay: Duration = Field(
         default=timedelta(seconds=10),
-        description="How long Airflow waits before it first tries again, or up to twice as long. Later pauses grow: "
-        "see `airflow.max_retry_delay`.",
+        description="The pause before the first retry, or up to twice as long. Later ones grow: see "
+        "`airflow.max_retry_delay`.",
         json_schema_extra={"default": "10s"},
     )
     unfinished: Unfinished = Field(
         default=Unfinished.RETRY,
         description="What a run does about manifests that [earlier runs "
-        "left](operations.md#what-an-earlier-run-left). `retry`: it processes them too, at most 20. `report`: it "
-        "names them. `fail`: it names them, publishes its own, and fails.",
+        "left](operations.md#what-an-earlier-run-left): `retry` processes at most 20 of them, "
+        "`report` names them, `fail` names them and fails after its own.",
     )
     max_age: Duration | None = Field(
         default=None,
-        description="How old the end of what is published may be, such as `2h`; an older one makes the pipeline "
-        "[late](operations.md#for-a-monitor-tidemark-status) in `status`, page and metrics. If not set, all "
-        "that the scheduled run before the last was to read must be published; without a schedule, or with "
-        "`airflow.own_dag`, nothing is late. Give it more than the interval of the schedule plus the time of a run.",
+        description="How old the end of what is published may be, such as `2h`; beyond it the pipeline is "
+        "[late](operations.md#for-a-monitor-tidemark-status). More than the interval of the schedule "
+        "plus the time of a run. If not set, all that the scheduled run before the last was to read "
+        "must be published; without a schedule, or with `airflow.own_dag`, nothing is late.",
         examples=["2h"],
     )
     airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
@@ -238,8 +237,9 @@ class Pipeline(Section):
     hours_window: Duration = Field(
         # One time of 1970 must not make half a million hours; this holds a month with its lateness.
         default=timedelta(days=35),
-        description="How far back from a cut Tidemark keeps [event hours](operations.md#hours) without records, and "
-        "tells other DAGs about complete hours. At least a day longer than `event_time.allowed_lateness`.",
+        description="How far back from a cut Tidemark keeps [event hours](operations.md#hours) without records, "
+        "and reports complete hours to other DAGs. At least a day longer than "
+        "`event_time.allowed_lateness`.",
         json_schema_extra={"default": "35d"},
     )
     on_error: OnError = Field(
@@ -251,7 +251,7 @@ class Pipeline(Section):
     max_dead_letters: DeadLetters | None = Field(
         default="50%",
         description="Dead letters of one manifest, at most; a share is of the records read, rounded up. With more "
-        "the manifest fails before anything of it is published, and names the reasons with their counts and first "
+        "the manifest fails before anything is published, and names reasons, counts and first "
         "offsets. `null`: any number.",
     )
     expect: tuple[Expectation, ...] = Field(

@@ -51,16 +51,16 @@ class Slice(Section):
     )
     max_span: Duration | None = Field(
         default=None,
-        description="Time of one manifest, at most, by the source's timestamps, in spans counted from 1970 in UTC; at "
-        "least `60s`. A hint, since timestamps may be in any order. `plan` asks the source once for each span that "
-        "has records. `extend-back` does not cut by time.",
+        description="Time of one manifest, at most, by the source's timestamps, in spans from 1970 in UTC; at "
+        "least `60s`. A hint: timestamps may be in any order. `plan` asks the source once for each "
+        "span with records. `extend-back` ignores it.",
     )
     max_slices: StrictInt = Field(
         default=1000,
         ge=1,
         le=1000,
-        description="Manifests of one run, at most; the next run goes on where this one ends. Airflow's own limit "
-        "is `[core] max_map_length`, 1024.",
+        description="Manifests of one run, at most; the next run goes on. Airflow's own limit is `[core] "
+        "max_map_length`, 1024.",
     )
 
     @field_validator("max_span")
@@ -101,7 +101,7 @@ class SourceSettings(Section):
 
     topics: tuple[Topic, ...] = Field(
         default=(),
-        description="Topics, each once. Either this or `topics_regex` is required, both may be set.",
+        description="Topics, each once. This or `topics_regex` is required; both may be set.",
         examples=[["flights"]],
     )
     cut: Cut = Field(
@@ -157,16 +157,15 @@ class PatternSettings(SourceSettings):
     topics_regex: Pattern | None = Field(
         default=None,
         validate_default=True,
-        description="A regular expression: each topic whose whole name matches is read too. One that begins to "
-        "match later is read from its beginning. Names that begin with `__` never match: they are the broker's own. "
-        "A planned topic that is gone is refused, as one of `topics` is.",
+        description="Each topic whose whole name matches is read too, a later one from its beginning. Names that "
+        "begin with `__` never match. A planned topic that is gone is refused.",
         examples=["orders-.*"],
     )
     gaps: Literal[Gaps.NONE, Gaps.TRANSACTIONS, Gaps.COMPACTED] = Field(
         default=Gaps.NONE,
-        description="Which offsets may hold no record. `none`: no offset. `transactions`: the offsets that "
-        "transactions leave (each gap is read a second time). `compacted`: any offset; a compacted topic is planned "
-        "only with this value. A gap that is not allowed blocks the manifest.",
+        description="Which offsets may hold no record. `none`: no offset. `transactions`: those that transactions "
+        "leave (each gap is read a second time). `compacted`: any; a compacted topic needs it. "
+        "Another gap blocks the manifest.",
     )
 
     @field_validator("topics_regex")

@@ -58,8 +58,8 @@ class Settings(TextSchemaSettings):
 
     any_record_name: StrictBool = Field(
         default=False,
-        description="For avro: whether a record may have another name than that of the reader's schema: then its "
-        "fields decide alone. By default it is a dead letter, as Avro's rules say. Namespaces are not compared.",
+        description="For avro: whether a record may have another name than the reader's schema. By default it is "
+        "a dead letter, as Avro's rules say. Namespaces are not compared.",
     )
 
     def order(self) -> dict[str, Any]:

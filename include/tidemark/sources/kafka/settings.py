@@ -45,15 +45,15 @@ class Settings(PatternSettings):
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where to start in the partitions that exist when the pipeline is first planned: a word, a "
-        "time, or one of the two keys below ([taking over](#taking-over-from-another-tool)). Later partitions and "
-        "topics are read from their beginning.",
+        description="Where the first plan starts in the partitions that exist: a word, a time, or one of the two "
+        "keys below ([taking over](#taking-over-from-another-tool)). Later partitions and topics are "
+        "read from their beginning.",
     )
     progress_group: str | None = Field(
         default=None,
         min_length=1,
-        description="A consumer group without members that commits what is published, for [tools that watch the lag "
-        "of groups](#tools-that-watch-the-lag-of-groups). Tidemark never reads it.",
+        description="A consumer group without members that commits what is published, for [tools that watch "
+        "lag](#tools-that-watch-the-lag-of-groups). Tidemark never reads it.",
         examples=["tidemark-orders"],
     )
     options: Annotated[dict[str, str], BeforeValidator(_client_config, json_schema_input_type=KafkaOptions)] = Field(

@@ -12,12 +12,10 @@ class Settings(TransformSettings):
     fans_out = True
 
     column: str = Field(
-        description="An array. A record gets one row for each element, and the column has the element from here on "
-        "([explode](#explode)).",
+        description="An array. Each element becomes a row, and the column has the element ([explode](#explode)).",
         examples=["lines"],
     )
     keep_empty: StrictBool = Field(
         default=False,
-        description="Whether a row with an empty or null array stays, with null as its element. Else it is counted "
-        "as filtered.",
+        description="Whether a row with an empty or null array stays, with null as its element. Else it is filtered.",
     )

@@ -23,15 +23,14 @@ class Settings(FunctionSettings):
     )
     timeout: Duration = Field(
         default=timedelta(minutes=5),
-        description="How long the function may work on a batch. Then the manifest fails, and names the line where "
-        "the function was, and the offsets.",
+        description="How long the function may work on a batch. Then the manifest fails, and names the line and "
+        "the offsets.",
         json_schema_extra={"default": "5m"},
     )
-
     max_bytes: Size = Field(
         default=2**30,
-        description="Bytes that the function may give back for a batch, as columns. With more the manifest fails, "
-        "and names the function, the size and the offsets.",
+        description="Bytes that the function may return for a batch, as columns. With more the manifest fails, "
+        "and names function, size and offsets.",
         json_schema_extra={"default": "1GiB"},
     )
 
