@@ -596,6 +596,32 @@ def test_the_newest_runs_are_a_strip_with_their_words_and_a_table_of_what_each_d
     assert 'data-value=""' not in page
 
 
+@pytest.mark.parametrize(("retry", "word", "sign"), [(None, "failed", "✕"), (timedelta(hours=1), "retrying", "↻")])
+def test_a_plan_that_failed_after_the_newest_run_ends_its_strip_until_a_run_is_planned(
+    ask: Callable[..., TestClient], world: ModelWorld, retry: timedelta | None, word: str, sign: str
+) -> None:
+    client = ask()
+
+    def cells() -> list[tuple[str, str]]:
+        cell = r'<span class="run [\w-]+"[^>]+title="[^"]+: ([\w ]+)">(.)</span>'
+        in_list, of_pipeline = (re.findall(cell, client.get(path).text) for path in ("/", "/pipelines/demo"))
+        assert in_list == of_pipeline
+        return in_list
+
+    before = cells()
+    world.database.tasks.note_begun("demo", "plan", "next")
+    assert cells() == before, "a plan at work has not failed"
+    retry_at = retry and world.database.now() + retry
+    world.database.tasks.note_failed("demo", "plan", "Kafka is away", "start it", refused=False, retry_at=retry_at)
+    assert cells() == [*before, (word, sign)]
+    page = client.get("/pipelines/demo").text
+    newest = table_rows(page, "runs-in-numbers")[0]
+    assert newest.endswith(f"Z {word} none: the plan failed")
+    world.finish(world.plan())
+    world.database.tasks.forget_failed("demo", "plan")
+    assert cells() == [*before, ("nothing new", "·")]
+
+
 def table_rows(page: str, name: str) -> list[str]:
     """The words of each row."""
     body = page.partition(f'<details id="{name}">')[2].partition("<tbody>")[2].partition("</tbody>")[0]

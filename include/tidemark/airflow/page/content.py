@@ -19,9 +19,11 @@ from tidemark.airflow.page.runs import (
     drawn_runs,
     figures_of,
     lag_line,
+    with_failed_plan,
 )
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import Row
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
@@ -104,18 +106,23 @@ def runs_of_each(
     drawn = {}
     with database.reading_ahead([view.pipeline_name for view in views]):
         for view in views:
-            rows = database.runs.recent(view.pipeline_name)
-            drawn[view.pipeline_name] = drawn_runs(rows, ManifestWords.of_pipeline(database, view)), lag_line(rows)
+            rows, words = database.runs.recent(view.pipeline_name), ManifestWords.of_pipeline(database, view)
+            drawn[view.pipeline_name] = _drawn(database, view, rows, words), lag_line(rows)
     return drawn
 
 
 def runs_of(
-    database: ManifestDatabase, name: str, words: ManifestWords
-) -> tuple[list[DrawnRun], dict[int, RunFigures]]:
-    """The newest runs, and what each did, by its id."""
-    rows = database.runs.recent(name)
+    database: ManifestDatabase, view: PipelineView, words: ManifestWords
+) -> tuple[list[DrawnRun], dict[int | None, RunFigures]]:
+    """The newest runs, and what each did, by its id; a plan that failed did nothing."""
+    rows = database.runs.recent(view.pipeline_name)
     records = database.runs.records([row["id"] for row in rows])
-    return drawn_runs(rows, words), figures_of(rows, records, database.runs.files(countable(rows)))
+    figures = figures_of(rows, records, database.runs.files(countable(rows)))
+    return _drawn(database, view, rows, words), {None: RunFigures(None, None, None, None), **figures}
+
+
+def _drawn(database: ManifestDatabase, view: PipelineView, rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
+    return with_failed_plan(drawn_runs(rows, words), database.tasks.failed(view.pipeline_name), view.retries)
 
 
 def lags_over_time(database: ManifestDatabase, view: PipelineView, window: LagWindow) -> list[LagPoint]:

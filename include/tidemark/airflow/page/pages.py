@@ -251,7 +251,7 @@ def pipeline(
     dag_id = dag_of(name, tasks)
     dag = dag_states([dag_id]).get(dag_id)
     words = ManifestWords.of_pipeline(database, view)
-    runs, figures = content.runs_of(database, name, words)
+    runs, figures = content.runs_of(database, view, words)
     values = {
         "view": view,
         "runs": runs,

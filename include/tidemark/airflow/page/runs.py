@@ -10,23 +10,26 @@ from typing import Self
 
 from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.database.statements import Row
+from tidemark.lifecycle.failed_tasks import Task
 from tidemark.model.manifest import count_of
-from tidemark.operations.status import State
+from tidemark.operations.status import Retry, State
 
 NOTHING_NEW = "nothing new"
 SIGNS = {
     NOTHING_NEW: "·", State.OK: "✓", State.WORKING: "▶", State.WAITING: "○", State.RETRYING: "↻", State.UNKNOWN: "?",
 }  # fmt: skip
 PROBLEM = "✕"
+RUNS = 20  # of a strip
 COUNTABLE = 50  # manifests of a run, up to which its files are counted: that reads the receipt of each
 LINE_WIDTH, LINE_HEIGHT = 100, 20  # of the line of lags in the list
 
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """A run with the worst word of its manifests. ``manifest_id``: the first that is not done, or else the first."""
+    """A run with the worst word of its manifests. ``manifest_id``: the first that is not done, or else the first.
+    ``id``: None for a plan that failed, which has stored no run."""
 
-    id: int
+    id: int | None
     planned_at: datetime
     word: str
     manifests: int
@@ -58,9 +61,20 @@ def drawn_runs(rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
     ]  # fmt: skip
 
 
+def with_failed_plan(runs: Sequence[DrawnRun], tasks: Sequence[Row], retries: Sequence[Retry]) -> list[DrawnRun]:
+    """The same runs, and behind them the plan that has failed since, which is newer than each of them."""
+    retried = {retry.at for retry in retries if retry.manifest_id is None}
+    failed = [
+        DrawnRun(None, row["at"], State.RETRYING if row["retry_at"] in retried else State.FAILED, 0, None)
+        for row in tasks
+        if row["task"] == Task.PLAN and row["times"]
+    ]
+    return [*runs, *failed][-RUNS:]
+
+
 def figures_of(
     rows: Sequence[Row], records: Mapping[int, int], files: Mapping[int, tuple[int, int]]
-) -> dict[int, RunFigures]:
+) -> dict[int | None, RunFigures]:
     """By run. ``files``: their number and bytes."""
     return {row["id"]: _figures(row, records.get(row["id"]), *files.get(row["id"], (None, 0))) for row in rows}
 
