@@ -205,6 +205,8 @@ def _handed_to_airflow(
 def _tasks(group: Group, database: ManifestDatabase, ids: list[int]) -> list[list[int]]:
     """The manifests of each task of ``process``, in this order."""
     shared = group.shared
+    if shared.airflow.bundle == 1:
+        return [[each] for each in ids]
     by_id = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
     return bundled([by_id[each] for each in ids], shared.airflow.bundle, shared.spark.records_per_task)
 

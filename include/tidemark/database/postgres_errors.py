@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from tidemark.errors import TidemarkError
+
+if TYPE_CHECKING:
+    from tidemark.database.rights import Rights
 
 # Errors that callers catch themselves, by these names.
 CANCELLED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)  # try it again
@@ -74,15 +77,17 @@ class PostgresError:
 
 
 @contextmanager
-def translated(translate: Callable[[PostgresError], TidemarkError]) -> Iterator[None]:
-    """Replace each error of psycopg by the one that ``translate`` makes from it.
+def translated(translate: Callable[[PostgresError], TidemarkError], rights: "Rights | None" = None) -> Iterator[None]:
+    """Replace each error of psycopg by the one that ``translate`` makes from it; a missing right is named by
+    ``rights``.
 
     A traceback shows nothing of the error of psycopg: its text ends with the row that was refused.
     """
     try:
         yield
     except psycopg.Error as error:
-        raise translate(_classified(error)) from None
+        translation = translate(_classified(error))
+        raise (rights.name(translation) if rights else translation) from None
 
 
 def is_refused(error: BaseException | None, dsn: str) -> bool:

@@ -88,12 +88,7 @@ def describe(dsn: str) -> str:
 @contextmanager
 def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
     """Turn PostgreSQL's errors into ours; ``context`` is added to them. A missing right is named by ``rights``."""
-
-    def translate(error: PostgresError) -> TidemarkError:
-        translation = _translate(error, context)
-        return rights.name(translation) if rights else translation
-
-    with postgres_errors.translated(translate):
+    with postgres_errors.translated(lambda error: _translate(error, context), rights):
         yield
 
 

@@ -18,6 +18,7 @@ from tidemark.decoders.json_shapes.shapes import json_name
 from tidemark.decoders.names import ELEMENT, check_names, key_column, label
 from tidemark.decoders.registry import open_decoder
 from tidemark.errors import ConfigurationError
+from tidemark.model.record_schema import PLACE
 from tidemark.model.unknown_fields import UnknownField
 
 _FRAMES = {0: 5, 1: 17}  # by the first byte, which no JSON text has: an id or a GUID follows it
@@ -61,7 +62,7 @@ def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[P
     proposed = []
     for path in pc.unique(unknown.paths).to_pylist():
         records = batch.take(unknown.records.filter(pc.equal(unknown.paths, path)))
-        places = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+        places = (records.column(name).to_pylist() for name in PLACE)
         field = UnknownField(path, records.num_rows, *min(zip(*places, strict=True)))
         members = [member for record in records.to_pylist() for member in _members_of(decode, record, path)]
         newest = _types_beside(decode, records.to_pylist()[-1])

@@ -49,7 +49,7 @@ from tidemark.model.reasons import (
     template,
     too_many_dead_letters,
 )
-from tidemark.model.record_schema import HEADERS, UNREADABLE
+from tidemark.model.record_schema import HEADERS, PLACE, UNREADABLE
 from tidemark.model.unknown_fields import UnknownField, fields_together
 from tidemark.processing.rows import Rows
 from tidemark.processing.spool import Spool
@@ -145,12 +145,14 @@ class BatchProcessor:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        _Pass(order, "")  # an order that cannot be carried out is refused here, before Spark starts a task
+        # An order that cannot be carried out is refused here, before Spark starts a task.
+        self._is_on_frames = _Pass(order, "").on_frames is not None
 
     @property
     def on_frames(self) -> OnFrames | None:
-        """Return the transform of the order that Spark calls before the pass, if there is one."""
-        return _Pass(self._order, "", []).on_frames
+        """Return the transform of the order that Spark calls before the pass, if there is one; each time a new one,
+        that has imported no code."""
+        return _Pass(self._order, "", []).on_frames if self._is_on_frames else None
 
     def rows_for_frames(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that the function of ``on_frames`` gets, with their places. Records without a row are left out: the
@@ -318,7 +320,7 @@ class _Pass:
         made = pc.indices_nonzero(pc.is_valid(beside)).cast(pa.int64())
         invented = made.filter(pc.invert(pc.is_in(made, value_set=rows.records)))
         if len(invented):
-            place = {name: batch.column(name)[invented[0].as_py()].as_py() for name in ("topic", "partition", "offset")}
+            place = {name: batch.column(name)[invented[0].as_py()].as_py() for name in PLACE}
             raise self.on_frames.wrong("gave a row back at a place of which it got none", **place)
 
     def _unmet(self, rows: Rows) -> tuple[BadRecord, ...]:
@@ -390,7 +392,7 @@ class _Pass:
             )  # fmt: skip
 
     def _count_unknown(self, batch: pa.RecordBatch, unknown: UnknownFields) -> None:
-        places = batch.select(["topic", "partition", "offset"]).take(unknown.records)
+        places = batch.select([*PLACE]).take(unknown.records)
         table = pa.Table.from_batches([places]).append_column("path", unknown.paths)
         groups = table.group_by(["path", "topic", "partition"], use_threads=False)
         counts = [

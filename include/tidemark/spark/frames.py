@@ -47,10 +47,11 @@ def records_read(numbers: DataFrame, connections: str | None, ranges: Records) -
     return records.selectExpr(*columns, f"coalesce(headers, {NO_HEADERS}) AS headers")
 
 
-def beside_what_is_made(records: DataFrame, order: Order, transform: OnFrames, prepared: Records) -> DataFrame:
+def beside_what_is_made(
+    records: DataFrame, order: Order, transform: OnFrames, processor: BatchProcessor, prepared: Records
+) -> DataFrame:
     """The records, each followed by the row that the function made of it, for ``records_with_made``. ``prepared``: the
     records as the pass gets them from what Spark gives to a task. Raises ``WorkFailed`` for what the function gives."""
-    processor = BatchProcessor(order)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from carrying(processor.rows_for_frames(prepared(batches)))

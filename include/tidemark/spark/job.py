@@ -33,7 +33,6 @@ from tidemark.spark.batches import arrow_batches
 from tidemark.spark.failures import carried_by, failure_from, failure_of
 from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
-from tidemark.transforms.base import OnFrames
 
 ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
@@ -85,10 +84,16 @@ def task_reports(session: SparkSession, order: Order, reader: Reader, connection
     It has no shuffle after the pass, so Spark never runs a finished stage of it again because its output was lost.
     """
     given, records = _read(session, order, reader)
-    transform = BatchProcessor(order).on_frames
+    processor = BatchProcessor(order)
+    transform = processor.on_frames
     if transform is not None:
-        given, records = _with_frames(given, records, order, reader, transform, connections)
-    return given.mapInArrow(_task(order, connections, records), "receipt string")
+        from tidemark.spark import frames  # for those who need it
+
+        if isinstance(reader, RangeReader):
+            given = frames.records_read(given, connections, records)
+        given = frames.beside_what_is_made(given, order, transform, processor, _records)
+        records = _with_made(processor)
+    return given.mapInArrow(_task(processor, connections, records), "receipt string")
 
 
 Batches = Iterable[pa.RecordBatch]
@@ -102,26 +107,21 @@ def _read(session: SparkSession, order: Order, reader: Reader) -> tuple[DataFram
     return reader.read(session), _records
 
 
-def _with_frames(
-    given: DataFrame, records: Records, order: Order, reader: Reader, transform: OnFrames, connections: str | None
-) -> tuple[DataFrame, Records]:
-    """Put what a function of DataFrames makes of the records beside them: this has a shuffle, before the pass."""
-    from tidemark.spark import frames  # for those who need it
-
-    if isinstance(reader, RangeReader):
-        given = frames.records_read(given, connections, records)
+def _with_made(processor: BatchProcessor) -> Records:
+    """Read the records of a source, with what a function of DataFrames made of each beside it."""
 
     def together(batches: Batches) -> Batches:
-        transform = BatchProcessor(order).on_frames  # that of the driver has imported code
+        transform = processor.on_frames
         assert transform is not None
         return records_with_made(_records(batches), transform)
 
-    return frames.beside_what_is_made(given, order, transform, _records), together
+    return together
 
 
-def _task(order: Order, connections: str | None, records: Records) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _task(
+    processor: BatchProcessor, connections: str | None, records: Records
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """The work of one task."""
-    processor = BatchProcessor(order)
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _use_jemalloc()

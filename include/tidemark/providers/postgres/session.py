@@ -113,12 +113,7 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
 @contextmanager
 def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
     """Turn errors of PostgreSQL into our errors; a missing right is named by ``rights``."""
-
-    def translate(error: PostgresError) -> TidemarkError:
-        translation = _translate(error, context)
-        return rights.name(translation) if rights else translation
-
-    with postgres_errors.translated(translate):
+    with postgres_errors.translated(lambda error: _translate(error, context), rights):
         yield
 
 

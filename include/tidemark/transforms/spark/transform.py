@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED
 from tidemark.errors import THEN_RETRY_MANIFEST, ConfigurationError, WorkFailed
+from tidemark.model.record_schema import PLACE
 from tidemark.transforms.base import MADE, NO_ROWS, Transformed, others
 from tidemark.transforms.code import Code
 
@@ -86,7 +87,7 @@ class SparkTransform:
 
 
 def _place(rows: pa.RecordBatch, at: int) -> dict[str, object]:
-    return {name: rows.column(f"_{name}")[at].as_py() for name in ("topic", "partition", "offset")}
+    return {name: rows.column(f"_{name}")[at].as_py() for name in PLACE}
 
 
 def _refuse_unknown_to_spark(columns: pa.Schema) -> None:
