@@ -19,7 +19,7 @@ help:
 ##
 ## Work on it
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
-##   make unit    the tests that need no service, less than a minute
+##   make unit    the tests that need no service, about a minute (make test-all has the longest of them)
 ##   make test    every feature's main road and one kill of every kind of sink, on real services; about 12 minutes on 2 cores
 ##   make test-all  all tests but those of test-faults: an hour (test-more: those that make test leaves out)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
@@ -78,7 +78,7 @@ export TIDEMARK_TESTS_SINCE := $(SINCE)
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/providers/*/unit
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough" tests/unit tests/providers/*/unit
 
 test: classes
 	@$(PYTEST) -m road

@@ -46,31 +46,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
 
 
-ALL_ROAD = ("unit", "behaviours")  # folders; in them only exhaustive tests are not on the road
-BEGIN = 2  # tests
+ALL_ROAD = ("unit", "behaviours")  # folders; in them only `thorough` and `exhaustive` tests are not on the road
 
 
 def mark_the_road(items: list[pytest.Item]) -> None:
-    """`make test` runs what is marked ``road``, the unit tests, the behaviours, and of each other module the begin:
-    its first tests that are not ``thorough``, each with its first parameters."""
-    begin: dict[Path, set[str]] = {}
+    """`make test` runs what is marked ``road``, the unit tests, the behaviours, and the first test of each other module
+    with its first parameters; none that is ``thorough``."""
+    begun: set[Path] = set()
     for item in items:
-        if item.get_closest_marker("exhaustive"):
+        if any(item.get_closest_marker(name) for name in ("exhaustive", "thorough", "road")):
             continue
         if item.path.parent.name in ALL_ROAD:
             item.add_marker(pytest.mark.road)
-        elif not any(item.get_closest_marker(name) for name in ("thorough", "road")):
-            names = begin.setdefault(item.path, set())
-            name = getattr(item, "originalname", item.name)
-            if name not in names and len(names) < BEGIN:
-                names.add(name)
-                item.add_marker(pytest.mark.road)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """``make test-more`` has no test of these folders, and each worker would collect thousands."""
-    without_road = "not road and not exhaustive" in config.getoption("markexpr")
-    return True if without_road and collection_path.name in ALL_ROAD else None
+        elif item.path not in begun:
+            begun.add(item.path)
+            item.add_marker(pytest.mark.road)
 
 
 def pytest_collection() -> None:

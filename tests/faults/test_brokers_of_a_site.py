@@ -71,6 +71,7 @@ def advertised(broker: Broker, address: str) -> Iterator[None]:
         broker.restart()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["127.0.0.1", "kafka-0.internal.invalid"], ids=["a closed port", "an unknown name"])
 def test_an_address_that_only_others_reach_is_told_as_advertised(world: World, broker: Broker, host: str) -> None:
     world.produce(20)

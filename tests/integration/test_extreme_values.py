@@ -96,6 +96,7 @@ def sinks(world: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_every_sink_has_the_same_rows_and_dead_letters_and_readers_agree(world: Any) -> None:
     records = list(extremes())
     world.send(*(record.value for record in records), key=b"k")

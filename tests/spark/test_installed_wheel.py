@@ -175,6 +175,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_the_license(wheel: Path) 
     assert len(licenses) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("extra", ["", *MODULES_OF_EXTRAS])
 def test_an_empty_environment_can_import_every_module_that_its_extra_is_for(
     installed: Callable[[str], Path], extra: str, tmp_path: Path

@@ -27,6 +27,7 @@ def stamped(world: World, stamps: dict[str, int]) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stamps", [{**TOLD, **WITHOUT_NANOSECONDS}, {**TOLD, **NOT_TOLD}], ids=["Spark", "beside it"])
 @pytest.mark.parametrize("event_time", [{"field": "at"}, {}], ids=["of a field", "of the source"])
 def test_a_timestamp_of_another_unit_costs_at_most_its_own_record(

@@ -11,6 +11,7 @@ from tests.worlds.table_world import TableWorld
 MakeTableWorld = Callable[..., TableWorld]
 
 
+@pytest.mark.thorough
 def test_spark_fills_a_sink_of_each_kind_from_one_pass(make_all_sinks_world: Callable[..., AllSinksWorld]) -> None:
     world = make_all_sinks_world(partitions=3)
     world.produce(300, bad_every=17)

@@ -79,6 +79,7 @@ def rows_of(root: Path, receipt: Receipt, kind: ObjectKind) -> Iterator[tuple[st
             yield from ((place["_topic"], place["_offset"]) for place in places)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["parquet", "jsonl", "avro"])
 @pytest.mark.parametrize("case", RECORDS)
 def test_a_bad_record_is_a_dead_letter_with_its_reason_and_its_neighbours_are_rows(

@@ -52,6 +52,7 @@ def test_help_imports_no_library_that_only_a_command_needs(words: tuple[str, ...
     assert imported_by(*words) & SLOW == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["plan", "run", "status", "validate"])
 def test_no_command_imports_pandas_before_it_works_on_rows(name: str) -> None:
     assert "pandas" not in imported_by(name, "--help"), "pyarrow imports it when it makes an array of a list"

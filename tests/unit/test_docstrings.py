@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "include/tidemark"
@@ -19,16 +20,19 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
                 yield node.body[0].lineno, docstring.strip()
 
 
-def all_docstrings() -> Iterator[tuple[str, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for line, docstring in docstrings(path.read_text()):
-            yield f"{path.relative_to(PACKAGE)}:{line}", docstring
+@cache
+def all_docstrings() -> list[tuple[str, str]]:
+    return [
+        (f"{path.relative_to(PACKAGE)}:{line}", docstring)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, docstring in docstrings(path.read_text())
+    ]
 
 
 def test_the_walk_sees_docstrings_of_modules_classes_and_functions() -> None:
     text = '"""Module."""\nclass A:\n    """Class."""\n    def b(self):\n        """Method."""\n'
     assert [docstring for _, docstring in docstrings(text)] == ["Module.", "Class.", "Method."]
-    assert sum(1 for _ in all_docstrings()) > 3000
+    assert len(all_docstrings()) > 3000
 
 
 def test_no_docstring_begins_with_a_question() -> None:

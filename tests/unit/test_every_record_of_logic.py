@@ -91,6 +91,7 @@ BATCHES = st.lists(VALUES, max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=4)
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(24), suppress_health_check=[HealthCheck.too_slow])
 @given(BATCHES, CUTS)
 def test_each_record_ends_in_one_place_and_the_bounds_of_batches_change_nothing(

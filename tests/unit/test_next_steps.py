@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,7 @@ def texts_of(value: object) -> Iterator[str]:
             yield from texts_of(inner)
 
 
+@cache
 def all_messages() -> list[tuple[str, str]]:
     """Those of the package and of the dashboard, whose variable stands for a name as an expression does."""
     on_dashboard = [text.replace("$pipeline", "{}") for text in texts_of(json.loads(DASHBOARD.read_text()))]

@@ -100,6 +100,7 @@ def records(draw: st.DrawFn, names: list[str]) -> bytes:
     return record if draw(st.integers(0, 30)) else record.replace(b"a", b"\xff")
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(400))
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
@@ -121,6 +122,7 @@ def test_a_record_without_any_field_of_the_schema_is_a_row_of_nulls(empty: bytes
         assert fast.decode(batch([empty] * 3)).good.to_pylist() == [0, 1, 2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("schema", [DDL, SCHEMA], ids=["ddl", "json-schema"])
 def test_every_word_in_every_field_is_read_alike(schema: Any, word: str) -> None:

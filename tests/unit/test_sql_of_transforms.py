@@ -280,6 +280,7 @@ def test_types_are_those_that_sinks_store(expression: str, expected: pa.DataType
     assert made.rows.column("made")[0].as_py() == first
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sign", ["", "-"])
 @pytest.mark.parametrize("unit", ["TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMPTZ", "DATE"])
 @pytest.mark.parametrize("place", ["{}", "[{}]", "[NULL, [{}]]", "{{'a': {}}}", "MAP {{'k': {}}}", "[{}]::{unit}[1]"])
@@ -347,6 +348,7 @@ def calls(types: Sequence[str], name: str) -> Iterator[str]:
         yield f"SELECT {shown}({', '.join(chosen)})::VARCHAR"
 
 
+@pytest.mark.thorough
 def test_no_function_that_is_allowed_knows_the_clock_or_who_asks() -> None:
     """Each is called in two sessions, one of them a moment later and with other settings than the sessions of tasks."""
     here, there = connect(), duckdb.connect(":memory:", config={"threads": 2})

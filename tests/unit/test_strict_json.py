@@ -300,6 +300,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(300))
 @given(data=st.data())
 @pytest.mark.parametrize("schema", [DDL, SCHEMA, RULED], ids=["ddl", "json-schema", "rules"])

@@ -51,6 +51,7 @@ FULL = Path("/dev/full")  # takes nothing: no space left
 HELP = [["--help"], ["--version"], ["db", "--help"], ["run", "--help"], ["accept", "loss", "-h"]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [["print", "schema"], ["print", "completion", "bash"], *HELP])
 def test_an_answer_that_standard_output_does_not_take_is_an_error_and_no_traceback(words: list[str]) -> None:
     with FULL.open("w") as full:
@@ -63,6 +64,7 @@ def test_an_answer_that_standard_output_does_not_take_is_an_error_and_no_traceba
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [["print", "schema"], *HELP])
 def test_an_answer_that_nobody_reads_ends_the_command_without_a_traceback(words: list[str]) -> None:
     reader, answer = os.pipe()
@@ -88,6 +90,7 @@ print("the work went on")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", ["a full disk", "a pipe that nobody reads"])
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_log_that_nobody_takes_is_lost_and_the_work_goes_on(where: str, log_format: str) -> None:

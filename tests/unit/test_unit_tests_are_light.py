@@ -42,6 +42,7 @@ def run(*words: str, folder: Path) -> str:
     return subprocess.run(command, cwd=CHECKOUT, env=environment, text=True, capture_output=True).stdout
 
 
+@pytest.mark.thorough
 def test_collecting_them_imports_neither_spark_nor_airflow_nor_services(tmp_path: Path) -> None:
     (tmp_path / "what_is_there.py").write_text(PLUGIN)
     folders = ["tests/unit", *map(str, sorted(CHECKOUT.glob("tests/providers/*/unit")))]
@@ -51,6 +52,7 @@ def test_collecting_them_imports_neither_spark_nor_airflow_nor_services(tmp_path
     assert collected.endswith("imported []")
 
 
+@pytest.mark.thorough
 def test_one_that_imports_spark_or_wants_a_service_fails_and_only_that_one(tmp_path: Path) -> None:
     folder = CHECKOUT / "tests" / "unit"
     copy = tmp_path / "tests"

@@ -101,6 +101,7 @@ def _few_records_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "SMALLEST", 1)
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(400), deadline=None)
 @given(batches(), st.integers(0, 3))
 def test_at_once_and_one_by_one_are_the_same(drawn: tuple[Any, Any, list[bytes]], before: int) -> None:

@@ -19,6 +19,7 @@ from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_a_table_is_what_its_change_stream_says_in_whatever_order_it_is_processed(
     make_table_world: Callable[..., TableWorld], tmp_path: Path, seed: int

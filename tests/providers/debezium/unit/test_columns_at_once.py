@@ -112,6 +112,7 @@ def read_at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return taken
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("decimals", [None, "base64", "text"])
 @pytest.mark.parametrize("with_schema", [False, True])
 @settings(

@@ -388,6 +388,7 @@ MUTATIONS = st.sampled_from(
 PLACES = st.integers(0, 3) | st.integers(0, 200)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(PLACES, MUTATIONS, st.booleans()), min_size=1, max_size=8), st.booleans())
 def test_a_record_is_read_alike_alone_and_behind_others_with_the_same_schema(
     changes: list[tuple[int, str, bool]], spaces: bool

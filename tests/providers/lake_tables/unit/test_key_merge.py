@@ -145,6 +145,7 @@ def attempts(draw: st.DrawFn) -> list[list[list[Row]]]:
     return made
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(100))
 @given(made=attempts(), ordered=st.booleans(), data=st.data())
 def test_any_sequence_of_attempts_gives_the_rows_and_the_counts_of_postgresql(
@@ -156,6 +157,7 @@ def test_any_sequence_of_attempts_gives_the_rows_and_the_counts_of_postgresql(
         assert lake.rows == plain.rows
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(50))
 @given(made=attempts(), ordered=st.booleans(), data=st.data())
 def test_the_table_is_the_same_in_whatever_order_and_however_often_manifests_are_merged(

@@ -50,6 +50,7 @@ def by_names(value: Any, kind: pa.DataType) -> Any:
     return [by_names(item, kind.value_type) for item in value] if is_list(kind) else value
 
 
+@pytest.mark.thorough
 @given(data=st.data(), kinds=st.sampled_from(KINDS))
 def test_fields_go_by_their_names_and_what_is_null_stays_null(data: st.DataObject, kinds: Any) -> None:
     actual, wanted = kinds

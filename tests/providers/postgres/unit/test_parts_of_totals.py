@@ -117,6 +117,7 @@ def totals(made: Groups, rows: list[dict[str, Any]], batch: int, when: list[date
     return {tuple(row.pop(name) for name in key): row for row in rest.to_pylist()}
 
 
+@pytest.mark.thorough
 def test_totals_are_the_same_however_rows_come_in_batches_and_are_staged() -> None:
     dice = random.Random(7)
     rows = [

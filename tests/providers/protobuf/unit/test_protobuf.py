@@ -375,6 +375,7 @@ def same_in_both(value: bytes) -> None:
         assert fast == runtime
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(150))
 @given(RECORDS)
 @example(b"\x08\x80\x80\x80\x80\x10")
@@ -382,6 +383,7 @@ def test_both_readers_mean_the_same(value: bytes) -> None:
     same_in_both(value)
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(150))
 @given(RECORDS, st.data())
 def test_both_readers_mean_the_same_by_damaged_records(value: bytes, data: st.DataObject) -> None:
@@ -401,6 +403,7 @@ def test_both_readers_mean_the_same_many_times(value: bytes, data: st.DataObject
     same_in_both(bytes(damaged))
 
 
+@pytest.mark.thorough
 @settings(max_examples=draws(60))
 @given(st.lists(st.one_of(RECORDS, st.binary(max_size=12)), max_size=12), st.integers(0, 12))
 def test_what_becomes_of_a_record_does_not_depend_on_the_records_beside_it(values: list[bytes], cut: int) -> None:

@@ -75,6 +75,7 @@ def error_of(session: SparkSession, made: Order) -> TidemarkError:
     return failed.value
 
 
+@pytest.mark.thorough
 def test_spark_makes_of_two_streams_what_the_drivers_face_makes_in_a_task_for_each(
     session: SparkSession, rabbit: RabbitMQ, make_pipeline: MakePipeline, tmp_path: Path
 ) -> None:
