@@ -78,7 +78,7 @@ export TIDEMARK_TESTS_SINCE := $(SINCE)
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough" tests/unit tests/providers/*/unit
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough and not exhaustive" tests/unit tests/providers/*/unit
 
 test: classes
 	@$(PYTEST) -m road
