@@ -29,7 +29,7 @@ from sandbox.services.processes import Child, Service, kept_ports
 
 UNPRIVILEGED = "nobody"
 SUPERUSER = "sandbox"  # not tidemark: PostgreSQL searches the schema with the user's name first, which hides mistakes
-VERSION = "pginstall18"  # the wheel also has an older version, as `pginstall`
+VERSIONS = {16: "pginstall", 18: "pginstall18"}  # the folders of the wheel
 
 
 def wheel_folder() -> Path:
@@ -50,6 +50,7 @@ class Postgres(Service):
     options: Sequence[str] = ()  # of the server, beside those of all
     # More iterations protect short passwords; this one is long and random, and they take 3 ms per connection.
     initial: Sequence[str] = ("--set", "scram_iterations=1")  # of initdb
+    version = 18
 
     def __init__(self, state: Path, *, durable: bool = False, scratch: Path | None = None) -> None:
         self.scratch = scratch
@@ -155,13 +156,13 @@ class Postgres(Service):
         """Make ``pg`` in the folder: the server's programs, which its user can read."""
         if self.user is None:
             (home / "pg").unlink(missing_ok=True)
-            (home / "pg").symlink_to(wheel_folder() / VERSION)
+            (home / "pg").symlink_to(wheel_folder() / VERSIONS[self.version])
             return
         wheel = wheel_folder()
         # The binaries find their libraries by a relative path, in the folder next to their own.
-        for part in (Path(wheel.name, VERSION), Path(f"{wheel.name}.libs")):
+        for part in (Path(wheel.name, VERSIONS[self.version]), Path(f"{wheel.name}.libs")):
             shutil.copytree(wheel.parent / part, home / part, symlinks=True)
-        (home / "pg").symlink_to(home / wheel.name / VERSION)
+        (home / "pg").symlink_to(home / wheel.name / VERSIONS[self.version])
 
     def _environment(self, home: Path) -> dict[str, str]:
         """The environment of the server's programs."""
