@@ -117,7 +117,7 @@ __all__ = [
     "timeline",
     "where",
 ]
-# The modules that have these names; after the first they have parts of what the functions return.
+# ``__getattr__`` looks for these names here: ``api`` has the functions, the others have types that they return.
 _HOMES = (
     "api", "model.expectations", "model.json_values", "model.manifest", "model.offsets", "lifecycle.plan",
     "operations.bring_back", "operations.complete", "operations.dead_letters", "operations.locate",
@@ -125,7 +125,7 @@ _HOMES = (
 )  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
+if not TYPE_CHECKING:  # a type checker that saw ``__getattr__`` would accept any name
 
     def __getattr__(name: str) -> object:
         if name in __all__:

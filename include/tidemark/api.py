@@ -1,7 +1,7 @@
-"""The public functions, handed on by ``tidemark`` itself: what the commands of the same names do, from Python.
+"""The public functions of ``tidemark``: they do from Python what the commands of the same names do.
 
 Settings come from the environment, as for the command line: ``dsn`` stands for TIDEMARK_DB, ``pipelines`` (a folder)
-for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` and its kinds, whose text says what a person can do.
+for TIDEMARK_PIPELINES. Every function raises ``TidemarkError`` or a subclass; its text says what you can do next.
 """
 
 import getpass
@@ -73,11 +73,12 @@ def objects(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[ObjectView]:
-    """The published files of a pipeline, each manifest whole or not at all; ``dead_letters`` gives those instead.
+    """Return the published files of a pipeline: all files of a manifest, or none of them.
 
-    When several sinks have files, each has a copy of every record: then ``sink`` must name one of them. A replay may
-    take a path away while you read it: then ask again. For lakes it needs the manifest database only. The files of an
-    Iceberg table are those of its current snapshot; for them it needs the pipeline file and the catalog.
+    ``dead_letters`` returns the files of dead letters instead. If several sinks have files, each has a copy of every
+    record, and ``sink`` must name one of them. A replay may remove a path while you read it: then ask again. For lakes
+    this needs the manifest database only. For an Iceberg table it returns the files of the current snapshot, and needs
+    the pipeline file and the catalog.
     """
     environment = _environment(dsn, pipelines)
     with _database_with(pipeline_name, environment) as database:
@@ -99,12 +100,12 @@ def manifests(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[ManifestView]:
-    """Manifests of a pipeline, or of all, newest first; all of them without ``limit``.
+    """Return the manifests of one pipeline or of all, newest first; all of them without ``limit``.
 
-    ``since`` and ``until`` (without a zone: UTC) choose those of the runs that read up to a time in ``(since, until]``,
-    ``topic`` and ``partition`` those with offsets of them, ``lacks`` those that are done and not in the sink of this
-    name. For the next page give the last id as ``after``: it is left out, and older ones follow. A manifest planned
-    meanwhile does not shift pages. Needs the manifest database only.
+    ``since`` and ``until`` (without a zone: UTC) select manifests of the runs that read up to a time in ``(since,
+    until]``. ``topic`` and ``partition`` select manifests with offsets of them, and ``lacks`` done manifests whose
+    output is not in the sink of this name. For the next page give the last id as ``after``: older manifests follow. A
+    manifest that is planned meanwhile does not shift pages. Needs the manifest database only.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
@@ -117,7 +118,7 @@ def manifests(
 
 
 def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
-    """One manifest with its attempts and its history; raises ``NotFound`` for a number that was never given out.
+    """Return one manifest with its attempts and its history; raises ``NotFound`` for an id that does not exist.
 
     Needs the manifest database only.
     """
@@ -126,9 +127,10 @@ def show(manifest_id: int, *, dsn: str | None = None) -> ManifestHistoryView:
 
 
 def compare(manifest_id: int, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Compared]:
-    """Return what each sink shows of a manifest, against what is published; what differs is kept as the last audit.
+    """Compare what each sink holds of a manifest with what is published, and return one result per sink.
 
-    A sink that does not answer has its error in its place. Needs the pipeline file and the sinks.
+    The differences of a done manifest are stored as the last audit. For a sink that does not answer the result has its
+    error. Needs the pipeline file and the sinks.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
@@ -146,10 +148,10 @@ def plan(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> PlannedRun:
-    """Record the next ranges of a pipeline as manifests, up to ``until`` (without a zone: UTC) or all there is now.
+    """Plan the next ranges of a pipeline as manifests, up to ``until`` (without a zone: UTC) or all there is now.
 
-    A ``run_key`` that was planned before is answered as it was. ``dry_run`` stores nothing. Raises ``PlanRefused`` when
-    a person must decide first.
+    For a ``run_key`` that was planned before, return the stored run. ``dry_run`` stores nothing. Raises ``PlanRefused``
+    if you must decide something first.
     """
     environment, tick = _environment(dsn, pipelines), Tick.by_hand(until, run_key)
     watching = watched(lambda: _database(environment), pipeline_name, Task.PLAN, like_the_next=tick.is_like_the_next)
@@ -170,15 +172,15 @@ def replay(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[ManifestView]:
-    """Do one manifest, or all of a run, once more: the new output replaces the published one.
+    """Process one manifest, or all manifests of a run, once more: the new output replaces the published one.
 
-    Spark works in this process, on ``master`` (without one: TIDEMARK_SPARK_MASTER, or ``local[*]``); without a master,
-    and where the pipeline or TIDEMARK_SPARK_REMOTE says so, on a Spark Connect server. An attempt that is at work is
-    left alone, and the call then raises after the others are done; ``take_over`` fences it.
+    Spark runs in this process, on ``master`` (default: TIDEMARK_SPARK_MASTER, or ``local[*]``). Without ``master`` it
+    runs on a Spark Connect server if the pipeline or TIDEMARK_SPARK_REMOTE asks for one. A manifest with a running
+    attempt is left out, and the call raises after the others are done; with ``take_over`` that attempt is fenced.
     """
     if (manifest_id is None) == (run_key is None):
         raise ConfigurationError(
-            "a replay is of one manifest or of one run", next_step="give either manifest_id or run_key"
+            "a replay needs one manifest or one run, not both", next_step="give either manifest_id or run_key"
         )
     environment = _environment(dsn, pipelines)
     with _opened(environment, pipeline_name) as context:
@@ -201,10 +203,11 @@ def dead_letters(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> DeadLetters:
-    """The published dead letters of a pipeline in groups, and the first ``limit`` of them with key, value and headers.
+    """Return the published dead letters of a pipeline: grouped by class and reason, and the first ``limit`` of them.
 
-    ``reason`` is a part of the reason, or of a group's. Every sink keeps the same: without ``sink`` the first is read.
-    Reads all that is published of them, and keeps only groups and ``limit`` records in memory.
+    Those come with key, value and headers. ``reason`` is a part of the reason, or of a group's reason. Every sink keeps
+    the same dead letters: without ``sink`` the first sink is read. Reads all published dead letters, but keeps only the
+    groups and ``limit`` records in memory.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         selection = DeadLetterSelection(manifest_id, sink, error_class, reason)
@@ -223,9 +226,9 @@ def replay_dead_letters(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> BroughtBack:
-    """Replay the manifests with such dead letters, as ``replay`` does: what the pipeline can read now becomes rows.
+    """Replay the manifests with such dead letters: records that the pipeline can read now become rows.
 
-    May be repeated. An error of one manifest does not stop the others: it is in ``failed``.
+    May be repeated. If a manifest fails, the others go on, and its error is in ``failed`` of the result.
     """
     environment = _environment(dsn, pipelines)
     with _opened(environment, pipeline_name) as context:
@@ -243,16 +246,16 @@ def audit(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Problem]:
-    """Find the differences between the manifest database and the sinks; an empty list when all agrees.
+    """Return the differences between the manifest database and the sinks; an empty list if there are none.
 
-    ``deep`` reads every row back and compares offsets and digests. Changes nothing but the time of the last audit. With
-    ``since`` or ``until`` (without a zone: UTC) only the manifests of runs that read up to a time in ``(since, until]``
-    are compared, each by itself, and nothing is changed.
+    ``deep`` reads every row back and compares offsets and digests. Changes only the stored result of the last audit.
+    ``since`` or ``until`` (without a zone: UTC) select the manifests of runs that read up to a time in ``(since,
+    until]``; then each manifest is compared by itself.
     """
     part = ManifestSelection(since=since, until=until)
     if deep and part != ALL_MANIFESTS:
         raise ConfigurationError(
-            "a deep audit reads all rows of the pipeline, and since or until leaves some out",
+            "a deep audit reads all rows of the pipeline, but since and until leave some of them out",
             next_step="leave out deep, or since and until",
             pipeline=pipeline_name,
         )
@@ -274,9 +277,9 @@ def complete(
 ) -> Completeness:
     """Return whether everything before a cut time (without a zone: UTC) is published, over all runs and for each sink.
 
-    It is no time of events, and what reaches the source after the runs were planned does not count. The source is asked
-    only when a run went past ``until`` and something of it is missing. Dead letters and losses are counted ``since`` a
-    time: if not given, that up to which the run before read. Changes nothing.
+    ``until`` is not an event time, and records that reach the source after the runs were planned do not count. Asks the
+    source only if a run read past ``until`` and a part of it is not published. Dead letters and losses are counted from
+    ``since`` on, by default from the time up to which the run before read. Changes nothing.
     """
     with _opened(_environment(dsn, pipelines), pipeline_name) as context:
         return completeness(context, with_zone(until), with_zone(since) if since else None)
@@ -289,10 +292,10 @@ def hours(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Hour]:
-    """The event hours of a pipeline, oldest first, and what those wait for that are not complete.
+    """Return the event hours of a pipeline, oldest first; each incomplete hour says what it waits for.
 
-    ``incomplete`` gives only those. Hours are in UTC, and become complete when a run ends. Needs the pipeline file, and
-    of the services the manifest database only.
+    ``incomplete`` returns only those. Hours are in UTC, and become complete when a run ends. Needs the pipeline file
+    and the manifest database.
     """
     environment = _environment(dsn, pipelines)
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
@@ -301,8 +304,7 @@ def hours(
 
 
 def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[Lag]:
-    """Return how far each partition is behind the source: offsets that are not planned yet, or planned and not
-    published.
+    """Return how many offsets each partition is behind the source: not planned yet, or planned but not published.
 
     Asks the source; raises ``Unavailable`` when it does not answer. Needs the pipeline file.
     """
@@ -311,9 +313,9 @@ def lag(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | N
 
 
 def lanes(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[LaneView]:
-    """The chains of a pipeline by topic and partition, and what is not done along their offsets.
+    """Return the chains of a pipeline by topic and partition, with the parts of their offsets that are not done.
 
-    An older log generation of a partition stands before the newer one. Needs the manifest database only.
+    An older log generation of a partition comes before the newer one. Needs the manifest database only.
     """
     with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         return lane_views(database, pipeline_name)
@@ -327,10 +329,10 @@ def timeline(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> Timeline:
-    """The 48 hours, days or weeks up to ``until`` (without a zone: UTC) or up to now, with their manifests by state.
+    """Return the 48 hours, days or weeks up to ``until`` (without a zone: UTC) or now, with their manifests by state.
 
-    Without ``by`` ("hour", "day" or "week") the shortest that reaches back to the newest runs. Needs the manifest
-    database only.
+    ``by`` is "hour", "day" or "week"; by default the shortest of them that reaches back to the newest runs. Needs the
+    manifest database only.
     """
     with _database_with(pipeline_name, _environment(dsn, pipelines)) as database:
         step = None if by is None else Step(by)
@@ -339,7 +341,7 @@ def timeline(
 
 
 def history(pipeline_name: str, *, dsn: str | None = None, pipelines: Path | str | None = None) -> list[DecisionView]:
-    """Return what people decided about a pipeline, oldest first; ``show`` has what happened to one manifest.
+    """Return the decisions about a pipeline, oldest first; ``show`` returns what happened to one manifest.
 
     Needs the manifest database only.
     """
@@ -356,11 +358,10 @@ def where(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[ChainOffset]:
-    """Return the place of an offset in each pipeline, or in the one that is named: the manifest, and the file or row in
-    each sink.
+    """Return the place of an offset in one pipeline or in all: its manifest, and the file or row in each sink.
 
-    Empty when no pipeline has planned the partition. Reads the files that may hold the record; a sink that cannot be
-    read says so. Needs pipeline files and targets.
+    Empty if no pipeline has planned the partition. Reads the files that may hold the record; for a sink that cannot be
+    read the result says why. Needs pipeline files and targets.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
@@ -374,7 +375,8 @@ def sinks_of(
     pipeline_name: str,
     prepare: Callable[[Pipeline], object] | None = None,
 ) -> Sequence[Sink] | str:
-    """The sinks of a pipeline, or why they cannot be opened; ``prepare`` gets the pipeline first."""
+    """Return the sinks of a pipeline, or the reason why they cannot be opened. Calls ``prepare`` with the pipeline
+    first."""
     try:
         pipeline = find(environment.pipelines, pipeline_name)
         if prepare is not None:
@@ -394,12 +396,12 @@ def status(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Status]:
-    """Return the state of one pipeline, or of all that the database or a file knows, by name. Beside one stands each
-    wrong file that says its name, such as a second one of that name.
+    """Return the state of one pipeline, or of all that the database or a file knows, sorted by name.
 
-    A pipeline is late when more than ``max_lag`` offsets are not published, and when what is published ends longer ago
-    than ``max_age``; one without a file is never late. The sources are asked side by side, for 8 s at most; a silent
-    one is a problem. Without ``source`` nobody asks them. Changes nothing.
+    For one pipeline also return each invalid file with its name, such as a second file. A pipeline is late if more
+    than ``max_lag`` offsets are not published, or if its published data ends longer ago than ``max_age``; without a
+    file it is never late. Asks the sources in parallel, for 8 s at most; a source that does not answer is a problem in
+    the result. Without ``source`` asks none. Changes nothing.
     """
     environment = _environment(dsn, pipelines)
     with _database(environment) as database:
@@ -416,10 +418,10 @@ def statuses(
     source: bool = True,
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> list[Status]:
-    """Return the states of one pipeline or of all. A file that cannot be read stands for itself, with its name as the
-    pipeline's.
+    """Return the states of one pipeline or of all. A file that cannot be read has a state of its own, under the file's
+    name.
 
-    ``connections`` puts those that these pipelines name into the environment, while the sources are asked.
+    ``connections`` puts the connections of these pipelines into the environment while their sources are asked.
     """
     needs_files = max_lag is not None or max_age is not None
     known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
@@ -434,29 +436,30 @@ def statuses(
 def known_pipelines(
     environment: Environment, database: ManifestDatabase, pipeline_name: str | None, *, needs_files: bool = False
 ) -> dict[str, Deployed | ConfigurationError | None]:
-    """By name what the files say, as ``known_files`` has it, of one pipeline or all; of one also the files that are
-    wrong and say its name, such as a second one.
+    """Return what the files say of one pipeline or of all, by name, as ``known_files`` returns it. For one pipeline
+    also return the invalid files with its name, such as a second file.
 
-    With ``needs_files`` a folder of pipeline files that is not there is an error.
+    With ``needs_files``, raise ``ConfigurationError`` if the folder of pipeline files does not exist.
     """
     if pipeline_name is not None:
         check_pipeline(environment, database, pipeline_name)
     if needs_files:
         pipeline_files(environment.pipelines)
     planned, every = set(database.pipelines.names()), set(database.pipelines.names(retired=True))
-    noted = _noted_of_groups(database, every)
+    never_planned = _known_by_failed_plans(database, every)
     named = {pipeline_name} if pipeline_name in every or (pipeline_name and split_name(pipeline_name)[1]) else set()
-    known = known_files(environment.pipelines, {*planned, *noted, *filter(None, named)})
+    known = known_files(environment.pipelines, {*planned, *never_planned, *filter(None, named)})
     return {
         name: deployed
         for name, deployed in sorted(known.items())
         if pipeline_name in (None, name, split_name(name)[0], _name_in_wrong_file(deployed))
-        and (deployed is not None or name not in noted)  # of a topic that is not read any more
+        and (deployed is not None or name not in never_planned)  # without a file its topic is no longer read
     }
 
 
-def _noted_of_groups(database: ManifestDatabase, planned: Collection[str]) -> set[str]:
-    """Members whose first plan has failed, and groups whose own plan has: nothing but a note says so."""
+def _known_by_failed_plans(database: ManifestDatabase, planned: Collection[str]) -> set[str]:
+    """Return the members whose first plan failed, and the groups whose own plan failed. The database knows these names
+    only from its notes about failed tasks."""
     groups = {split_name(name)[0] for name in planned if split_name(name)[1] is not None}
     noted = set(database.tasks.pipelines_noted()) - set(planned)
     return {name for name in noted if split_name(name)[1] is not None or name in groups}
@@ -471,8 +474,8 @@ def answers_of_sources(
     known: Mapping[str, Deployed | ConfigurationError | None],
     connections: Callable[[Sequence[Pipeline]], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, Answer]:
-    """Return what the sources of these pipelines answer within 8 s; a retired pipeline, and one without a file, has
-    none."""
+    """Return the answers of the sources of these pipelines within 8 s. Leaves out retired pipelines and those without
+    a valid file."""
     retired = set(database.pipelines.names(retired=True)) - set(database.pipelines.names())
     right = {name: deployed.pipeline for name, deployed in known.items() if isinstance(deployed, Deployed)}
     active = {
@@ -487,8 +490,8 @@ def answers_of_sources(
 
 
 def check_pipeline(environment: Environment, database: ManifestDatabase, pipeline_name: str) -> None:
-    """Raise ``NotFound`` with the names there are, when neither the database nor a file knows a pipeline, also one that
-    is wrong or gone, and ``ConfigurationError`` with its name for one that was renamed."""
+    """Raise ``NotFound``, with the known names, if neither the database nor a file knows the pipeline; an invalid file
+    counts too. Raise ``ConfigurationError``, with the new name, if it was renamed."""
     planned = database.pipelines.names(retired=True)
     if pipeline_name in {*planned, *(split_name(name)[0] for name in planned)}:
         return
@@ -515,17 +518,17 @@ def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
 
 
 def _database(environment: Environment) -> ManifestDatabase:
-    """A connection to the manifest database, acting as this user."""
+    """Open the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
 
 
 @contextmanager
 def _database_with(pipeline_name: str, environment: Environment) -> Iterator[ManifestDatabase]:
-    """The manifest database, which knows the pipeline, or the pipeline has a file: see ``check_pipeline``."""
+    """Open the manifest database; raises as ``check_pipeline``, and for the name of a group with members."""
     with _database(environment) as database:
         check_pipeline(environment, database, pipeline_name)
         if pipelines_of(database, pipeline_name) != [pipeline_name]:
-            find(environment.pipelines, pipeline_name)  # raises: it is about one member of the group
+            find(environment.pipelines, pipeline_name)  # raises: the caller needs one member of the group
         yield database
 
 

@@ -11,7 +11,7 @@ from tidemark.errors import ConfigurationError
 
 @contextmanager
 def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process for the block; afterwards they are as they were."""
+    """Set environment variables of this process for the block, then restore them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -26,10 +26,13 @@ def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Environment:
-    """The places that a process works with. ``pipelines``: the folder of pipeline files. ``home``: the folder that
-    relative lake roots start from. ``spark_jars``: the folder with the sources' connectors; None when the cluster has
-    them. ``spark_master``: the master for the command line; in Airflow the Spark connection names the master.
-    ``spark_remote``: the address of a Spark Connect server, which may hold a token."""
+    """The places that a process works with.
+
+    ``pipelines`` is the folder of pipeline files, ``home`` the folder where relative lake roots start, ``spark_jars``
+    the folder with the connectors of the sources (None: the cluster has them). ``spark_master`` is the master for the
+    command line; in Airflow the Spark connection names it. ``spark_remote`` is the address of a Spark Connect server,
+    which may contain a token.
+    """
 
     dsn: str | None
     pipelines: Path
@@ -51,7 +54,7 @@ class Environment:
         )
 
     def database(self) -> str:
-        """The DSN of the manifest database; ``ConfigurationError`` when TIDEMARK_DB is not set."""
+        """Return the DSN of the manifest database; raises ``ConfigurationError`` if TIDEMARK_DB is not set."""
         if not self.dsn:
             raise ConfigurationError(
                 "TIDEMARK_DB is not set",

@@ -1,26 +1,26 @@
 """The tree of errors, by who has to act.
 
     TidemarkError
-    +-- ConfigurationError        a person: a file or a setting is wrong; nothing was done
-    +-- NotFound                  a person: the pipeline or manifest named does not exist
+    +-- ConfigurationError        you: a file or a setting is wrong; nothing was done
+    +-- NotFound                  you: the pipeline or manifest does not exist
     +-- Unavailable               retry: a source, database or store does not answer now
-    +-- AccessDenied              a person: an outside system refused access
-    +-- PlanRefused               a person: a plan would be wrong, nothing was planned
+    +-- AccessDenied              you: an outside system refused access
+    +-- PlanRefused               you: a plan would be wrong, nothing was planned
     |   +-- DataLost              retention took offsets before they were read
     |   +-- TopicChanged          a topic was recreated, vanished or truncated
-    |   +-- CutConflict           the run key is planned already, with another cut
-    +-- LakeConflict              a person: the lake disagrees with this database
+    |   +-- CutConflict           the run key was planned before, with another cut
+    +-- LakeConflict              you: the lake disagrees with this database
     |   +-- ForeignLake           the root belongs to another database
     |   +-- DatabaseBehindLake    the database was restored from an older copy
-    +-- SinkRefused               a person: the target of a sink does not accept the rows
+    +-- SinkRefused               you: the target of a sink does not accept the rows
     +-- WorkFailed                retry: this attempt failed
-    |   +-- UndecodableRecord     a person: a record cannot be decoded and on_error is fail
-    |   |   +-- TooManyDeadLetters  more records than max_dead_letters cannot be used
-    |   +-- NotPublished          a person: manifests that a run stands for, or is to wait for, are not published
+    |   +-- UndecodableRecord     you: a record cannot be decoded and on_error is fail
+    |   |   +-- TooManyDeadLetters  more than max_dead_letters records cannot be used
+    |   +-- NotPublished          you: manifests that a run is responsible for, or must wait for, are not published
     |   +-- Fenced                nobody: a newer attempt has taken over
-    +-- Blocked                   a person: the numbers do not agree, nothing was published
-    +-- IllegalTransition         a person: the manifest is not in a state that allows this
-    +-- NotDone                   a person: a part of what was asked for was not done
+    +-- Blocked                   you: the counts do not agree, nothing was published
+    +-- IllegalTransition         you: the manifest is not in a state that allows this
+    +-- NotDone                   you: a part of what you asked for was not done
 
 Every message says what happened, to which pipeline, manifest, topic, partition and offsets, and what to do next.
 """
@@ -30,16 +30,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-# The end of a next step that is mended by a retry. ``about`` fills in the names.
+# The end of a next step after which a retry succeeds. ``about`` fills in the names.
 THEN_RETRY = "; then: tidemark retry {pipeline}"
 THEN_RETRY_MANIFEST = "; then: tidemark retry {pipeline} --manifest {manifest}"
 
 _RETRY = re.compile(THEN_RETRY.replace("{pipeline}", r"\S+(?: --manifest \S+)?$"))
-_ADDRESSES = ("bootstrap_servers", "server")  # words of the context
+_ADDRESSES = ("bootstrap_servers", "server")  # keys of the context
 
 
 class TidemarkError(Exception):
-    """An error for people: what happened, where, and the next step.
+    """An error that tells the user what happened, where, and the next step.
 
     ``next_step`` is printed on its own line; ``context`` holds the names and numbers to search logs for. ``code`` is a
     heading of docs/errors.md, and never changes. A place that does not know the pipeline or manifest writes
@@ -58,23 +58,23 @@ class TidemarkError(Exception):
 
     @property
     def code(self) -> str:
-        """Return the code of the nearest class of this module, also when another module derives from it. Empty for
-        this class itself."""
+        """Return the code of the nearest class of this module; empty for ``TidemarkError``. A subclass in another
+        module has the code of its base."""
         [kind] = [kind for kind in type(self).__mro__ if kind.__module__ == __name__][:1]
         if kind is TidemarkError:
             return ""
         return re.sub(r"\B[A-Z]", lambda letter: f"-{letter[0]}", kind.__name__.removesuffix("Error")).lower()
 
     def within(self, **context: object) -> None:
-        """Add words to the context where it lacks them, and to the next step where it asks for them."""
+        """Add the names that the context lacks, and fill them into the placeholders of the next step."""
         known = {name: value for name, value in context.items() if value is not None}
         self.context = known | self.context
         for name, value in self.context.items():
             self.next_step = self.next_step.replace(f"{{{name}}}", str(value))
 
     def is_repeated_by(self, command: str) -> None:
-        """End the next step with this command when it ends with a retry: a plan that fails leaves no manifest to retry,
-        a replay leaves one that is done, and a peek has none."""
+        """Replace a retry at the end of the next step with this command. A failed plan leaves no manifest to retry, a
+        failed replay leaves one that is done, and a peek has none."""
         step = _RETRY.sub("", self.next_step)
         if step != self.next_step:
             self.next_step = step if f"tidemark {command}" in step else f"{step}; then: tidemark {command}"
@@ -118,7 +118,8 @@ class Unavailable(TidemarkError):
 
     @property
     def silent(self) -> str | None:
-        """The address of the source that does not answer, as ``Source.address`` says it; None of another system."""
+        """Return the address of the source that does not answer, as ``Source.address`` gives it; None for another
+        system."""
         return next((str(self.context[word]) for word in _ADDRESSES if word in self.context), None)
 
 
@@ -163,15 +164,15 @@ class WorkFailed(TidemarkError):
 
 
 class UndecodableRecord(WorkFailed):
-    """A record cannot be decoded or has no valid event time, and the pipeline says ``fail``."""
+    """A record cannot be decoded or has no valid event time, and ``on_error`` is ``fail``."""
 
 
 class TooManyDeadLetters(UndecodableRecord):
-    """More records of a manifest than ``max_dead_letters`` cannot be used."""
+    """More than ``max_dead_letters`` records of a manifest cannot be used."""
 
 
 class NotPublished(WorkFailed):
-    """Manifests that a run stands for are not published; ``manifests`` are their ids."""
+    """Manifests that a run is responsible for, or must wait for, are not published; ``manifests`` are their ids."""
 
     def __init__(self, what: str, *, manifests: Sequence[int] = (), next_step: str = "", **context: object) -> None:
         self.manifests = tuple(manifests)
@@ -190,16 +191,16 @@ class Fenced(WorkFailed):
 
     @classmethod
     def by_a_higher(cls, attempt: int, newest: int, what: str, **context: Any) -> Self:
-        """Return the error for a target that has ``what`` of a higher attempt."""
+        """Return the error for a target that already has ``what`` of a higher attempt, such as rows."""
         return cls(
-            f"attempt {attempt} is fenced: attempt {newest} has its {what}",
+            f"attempt {attempt} is fenced: the newer attempt {newest} already has {what}",
             next_step="nothing to do here: the newer attempt does the work",
             **context,
         )
 
 
 class Blocked(TidemarkError):
-    """The measured counts do not match the range; nothing was published and a person must look."""
+    """The measured counts do not match the range; nothing was published, and you must look at the cause."""
 
 
 class IllegalTransition(TidemarkError):
@@ -207,4 +208,4 @@ class IllegalTransition(TidemarkError):
 
 
 class NotDone(TidemarkError):
-    """A part of what was asked for was not done; the rest is."""
+    """A part of what was asked for was not done; the rest was done."""

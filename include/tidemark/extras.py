@@ -1,4 +1,5 @@
-"""Names what a plain install of the package lacks before anything starts, with the words to install it.
+"""Finds libraries that a plain install of the package lacks before anything starts, and names the command to install
+them.
 
 Standard library only: executors import it too.
 """
@@ -11,8 +12,8 @@ from typing import Final
 
 from tidemark.errors import ConfigurationError
 
-# The modules that an extra of pyproject.toml brings, by the names that they are imported by. What a provider needs
-# stands in its ``provider.py``.
+# The modules that each extra of pyproject.toml installs, by their import names. What a provider needs stands in its
+# ``provider.py``.
 EXTRAS: Final = {
     "airflow": ("airflow",),
     "avro": ("fastavro",),  # also for files in Avro, which the core writes
@@ -21,13 +22,13 @@ EXTRAS: Final = {
 
 
 def problem_with_extra(extra: str) -> str | None:
-    """Return what this Python lacks of an extra, with the words to install it; None when it has all."""
+    """Return which libraries of an extra this Python lacks, with the command to install them; None if it has all."""
     absent = absent_libraries(EXTRAS[extra])
     return f"{absent}; install it: {command(extra)}" if absent else None
 
 
 def absent_libraries(modules: Sequence[str]) -> str | None:
-    """Return which of these modules this Python lacks, as a sentence; None when it has all."""
+    """Return which of these modules this Python lacks, as the end of a sentence; None if it has all."""
     names = [name for name in modules if not is_installed(name)]
     return f"needs {', '.join(names)}, not installed here" if names else None
 
@@ -36,15 +37,16 @@ def is_installed(name: str) -> bool:
     """Return whether a module can be imported, without importing it. A folder without Python files is no module."""
     try:
         spec = find_spec(name)
-    except ModuleNotFoundError:  # the package above it
+    except ModuleNotFoundError:  # its parent package is missing
         return False
     return spec is not None and spec.origin is not None
 
 
 def import_for(what: str, module: str, install: str) -> ModuleType:
-    """Import a module of ``what``, a kind or a format.
+    """Import a module that belongs to ``what``, a kind or a format.
 
-    Raises ``ConfigurationError`` when it imports a library that this Python lacks; ``install`` brings the library.
+    Raises ``ConfigurationError`` if the module needs a library that this Python lacks; the command ``install`` installs
+    the library.
     """
     try:
         return import_module(module)
@@ -59,11 +61,11 @@ def import_for(what: str, module: str, install: str) -> ModuleType:
 
 
 def command(extra: str) -> str:
-    """Return what a shell installs an extra with."""
+    """Return the shell command that installs an extra."""
     return f'pip install "tidemark[{extra}]"'
 
 
 def require(extra: str, what: str) -> None:
-    """Raise ``ConfigurationError`` when this Python lacks the extra; ``what`` needs it."""
+    """Raise ``ConfigurationError`` if this Python lacks the extra, which ``what`` needs."""
     if absent := absent_libraries(EXTRAS[extra]):
         raise ConfigurationError(f"{what} {absent}", next_step=command(extra))

@@ -34,11 +34,11 @@ FAILPOINTS = (
     "publish.marked",
     "publish.cleaned",
 )
-# Not of one manifest: a run that ends passes them once, or once for each success file.
+# A run passes them at its end, outside of any manifest: once, or once for each success file.
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
 # Before each version of the tables that `tidemark db migrate` makes.
 FAILPOINTS_OF_TABLES = ("migrate.before_commit",)
-# Not of one manifest: `tidemark rename pipeline` passes them.
+# `tidemark rename pipeline` passes them, outside of any manifest.
 FAILPOINTS_OF_RENAMES = (
     "rename.before_commit",
     "rename.after_commit",
@@ -66,7 +66,7 @@ def _armed() -> _Armed | None:
     match = _GRAMMAR.fullmatch(text)
     if match is None or match["name"] not in _NAMES:
         raise ConfigurationError(
-            f"{VARIABLE}={text} names no failpoint and action",
+            f"{VARIABLE}={text} is not a failpoint with an action",
             next_step="write NAME:kill9|stop|raise|hang:SECONDS with NAME one of " + ", ".join(_NAMES),
         )
     passes = match["passes"]
@@ -121,7 +121,7 @@ def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
     def watch() -> None:
         ended = False
         while not ended:
-            ended = finished.wait(0.02)  # then one last look: the block may be quicker than the first
+            ended = finished.wait(0.02)  # then look once more: the block may end before the first look
             if reached():
                 try:
                     failpoint(name)

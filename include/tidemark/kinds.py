@@ -4,8 +4,8 @@ Our own providers are the folders of ``tidemark.providers``. Any other is an ins
 the group ``tidemark.providers``, which names a ``Provider``. Ours are found without metadata of an installation,
 because executors get this package as a zip.
 
-A kind is the name of a package whose modules have fixed names (docs/extending.md). They are imported when they are
-needed first. Executors import this module, so it imports only the standard library.
+A kind is the name of a package whose modules have fixed names (docs/extending.md). They are imported at first use.
+Executors import this module, so it imports only the standard library.
 """
 
 from dataclasses import dataclass, field
@@ -61,8 +61,8 @@ CORE: Final = Provider(
 class Providers:
     """All providers by name.
 
-    ``distributions``: the installed package of each provider that is not ours. ``broken``: of each installed package
-    that cannot be used, in whole or in part, the reason.
+    ``distributions`` has the installed package of each provider that is not ours, ``broken`` the reason for each
+    installed package that cannot be used, in whole or in part.
     """
 
     by_name: dict[str, Provider]
@@ -71,7 +71,8 @@ class Providers:
 
     @classmethod
     def installed(cls) -> "Providers":
-        """Those that this Python has. An installed package that fails is noted in ``broken``, and stops nothing."""
+        """Return the providers that this Python has. The reason why an installed package fails goes into ``broken``;
+        the others are loaded all the same."""
         names = [name for name in OUR_PROVIDERS if is_installed(f"tidemark.providers.{name}.provider")]
         ours = [CORE, *(import_module(f"tidemark.providers.{name}.provider").PROVIDER for name in names)]
         providers = cls({provider.name: provider for provider in ours})
@@ -80,8 +81,8 @@ class Providers:
         return providers
 
     def add(self, entry: EntryPoint) -> None:
-        """Take the provider of an installed package in."""
-        assert entry.dist is not None  # ``entry_points`` gives them with their distribution
+        """Add the provider of an installed package; if it cannot be used, add the reason to ``broken``."""
+        assert entry.dist is not None  # ``entry_points`` returns each entry with its distribution
         distribution = entry.dist.name
         try:
             provider = entry.load()
@@ -116,7 +117,7 @@ PROVIDERS: Final = Providers.installed()
 class Kinds(dict[str, str]):
     """The kinds of one seam, each with the package that holds its modules.
 
-    ``word``: what messages call such a kind. ``names``: the modules that each package has.
+    ``word`` is the noun for such a kind in messages, ``names`` are the modules that each package has.
     """
 
     def __init__(self, seam: str, word: str, *names: str) -> None:
@@ -129,7 +130,7 @@ class Kinds(dict[str, str]):
     def module(self, kind: str, name: str) -> ModuleType:
         """Return a module of a kind.
 
-        Raises ``ConfigurationError`` for a kind that nobody brings, and for a library that this Python does not have.
+        Raises ``ConfigurationError`` for a kind that no provider has, and for a library that this Python lacks.
         """
         if kind not in self:
             what = with_nearest(f"no {self.word} of kind {kind!r} is installed here", kind, self)
@@ -137,11 +138,12 @@ class Kinds(dict[str, str]):
         return import_for(kind, f"{self[kind]}.{name}", PROVIDERS.provider_of(self.seam, kind).install)
 
     def modules(self, name: str) -> dict[str, ModuleType]:
-        """Return a module of every kind, without those that ``usable`` leaves out."""
+        """Return the module of this name of every kind, without the kinds that ``usable`` leaves out."""
         return {kind: module for kind in [*self] if (module := self.usable(kind, name))}
 
     def usable(self, kind: str, name: str) -> ModuleType | None:
-        """Return a module of a kind. A kind of an installed package is left out when that cannot be imported."""
+        """Return a module of a kind. If it is of an installed package and cannot be imported, leave the kind out and
+        return None."""
         try:
             return self.module(kind, name)
         except Exception as error:
@@ -151,14 +153,14 @@ class Kinds(dict[str, str]):
             return None
 
     def leave_out(self, kind: str, reason: str) -> None:
-        """Take away a kind of an installed package, which cannot be used."""
+        """Remove a kind of an installed package that cannot be used, and keep the reason."""
         provider = PROVIDERS.provider_of(self.seam, kind)
         del self[kind]
         self.left_out[kind] = reason
         PROVIDERS.broken[PROVIDERS.distributions[provider.name].name] = f"{self.word} {kind}: {reason}"
 
     def problem_with(self, kind: str) -> str | None:
-        """Return which libraries of a kind this Python lacks, with the words to install them; None when it has all."""
+        """Return which libraries of a kind this Python lacks, with the command to install them; None if it has all."""
         provider = PROVIDERS.provider_of(self.seam, kind)
         absent = absent_libraries(provider.libraries)
         return f"{absent}; install it: {provider.install}" if absent else None

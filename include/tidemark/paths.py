@@ -7,11 +7,12 @@
     _manifests/_owner.json                                                                      the owning database
     _staging/<manifest>/<attempt>/                                                              staging of one attempt
 
-What stages in a folder that is not its target shares that folder with others. There each sink has a root of its own,
-``<pipeline>.<sink>``, with ``_staging``, ``_dead_letters`` and the owning database below it as in a lake.
+A sink that stages outside of its target shares the staging folder with other sinks. There each sink has a root of its
+own, ``<pipeline>.<sink>``, with ``_staging``, ``_dead_letters`` and the owning database below it as in a lake.
 
 Numbers have fixed widths, so names sort as numbers. Offsets are those of the manifest's range, half-open. The receipt
-counts the parts of all tasks from 0; a large file in a bucket gets its part from its task, and a longer number.
+numbers the parts of all tasks from 0. A large file in a bucket gets its part number from its task (``first_part``),
+with more digits.
 """
 
 import re
@@ -21,7 +22,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 OWNER = "_manifests/_owner.json"
-TARGET = "_manifests/_target.json"  # the name by which a sink comes to this root
+TARGET = "_manifests/_target.json"  # the target, as the sink that writes to this root names it
 RECORDS = "_manifests"
 STAGING = "_staging"
 DEAD_LETTERS = "_dead_letters"
@@ -37,7 +38,7 @@ _RECORD = re.compile(r"_manifests/(?P<pipeline_name>[^/]+)/(?P<manifest_id>\d{10
 
 
 def stream_folder(topic: str) -> str:
-    """A topic as one path segment, percent-encoded; two topics never get the same segment.
+    """Return a topic as one path segment, percent-encoded; two topics never get the same segment.
 
     A leading ``_`` or ``.`` is encoded too, because readers skip folders that begin so.
     """
@@ -52,19 +53,19 @@ class Layout:
     pattern: str
 
     def folder(self, pipeline_name: str, stream: str, when: datetime) -> str:
-        """The folder, relative to the root, of records of ``stream`` with the event time ``when`` (aware, in UTC)."""
+        """Return the folder, relative to the root, for records of ``stream`` with the event time ``when`` (in UTC)."""
         parts = {"%Y": f"{when.year:04d}", "%m": f"{when.month:02d}", "%d": f"{when.day:02d}", "%H": f"{when.hour:02d}"}
         dated = re.sub(r"%[YmdH]", lambda code: parts[code[0]], self.pattern)
         return dated.replace("{pipeline}", stream_folder(pipeline_name)).replace("{stream}", stream_folder(stream))
 
     def folders(self, pipeline_name: str, stream: str) -> str:
-        """The pattern with both names in place: all folders of a stream, with times still open."""
+        """Return the pattern of all folders of a stream: both names are filled in, the codes of times stay."""
         named = self.pattern.replace("{pipeline}", stream_folder(pipeline_name))
         return named.replace("{stream}", stream_folder(stream))
 
     @property
     def finest(self) -> str:
-        """The unit of the pattern's finest part: ``hour``, ``day``, ``month``, ``year``, or ``none`` without any."""
+        """Return the unit of the pattern's finest time code: ``hour``, ``day``, ``month``, ``year``, or ``none``."""
         for code, unit in (("%H", "hour"), ("%d", "day"), ("%m", "month"), ("%Y", "year")):
             if code in self.pattern:
                 return unit
@@ -72,7 +73,10 @@ class Layout:
 
 
 def may_meet(folders: str, others: str) -> bool:
-    """Return whether a folder of one pattern, with its times open, may be a folder of the other, or lie in one."""
+    """Return whether a folder of one of these patterns may be a folder of the other, or may lie in one.
+
+    Both come from ``Layout.folders``: their codes of times may stand for any time.
+    """
     return all(
         segment == other or ("%" in segment + other and _undated(segment) == _undated(other))
         for segment, other in zip(folders.split("/"), others.split("/"), strict=False)
@@ -86,14 +90,17 @@ def one_lies_in_the_other(folder: str, other: str) -> bool:
 
 
 def _undated(segment: str) -> str:
-    """A segment with 0 for every digit, those of its times too."""
+    """Return a segment with 0 for every digit, also for those that its time codes stand for."""
     return re.sub(r"\d", "0", segment.replace("%Y", "0000").replace("%m", "00").replace("%d", "00").replace("%H", "00"))
 
 
 @dataclass(frozen=True)
 class ObjectName:
-    """The name of one object: the attempt that wrote it, and the range of the manifest that its offsets are in as
-    (partition, start, end); None where it may have rows of several ranges."""
+    """The name of one object, which says which attempt wrote it.
+
+    ``span`` is the range of the manifest that its offsets are in, as (partition, start, end); None if the object may
+    have rows of several ranges.
+    """
 
     manifest_id: int
     attempt: int
@@ -107,7 +114,7 @@ class ObjectName:
 
     @classmethod
     def parse(cls, path: str) -> "ObjectName | None":
-        """The name at the end of a path; None for a path that was not built here."""
+        """Return the name at the end of a path; None if it is not one of ours."""
         match = _NAME.fullmatch(PurePosixPath(path).name)
         if match is None:
             return None
@@ -118,7 +125,7 @@ class ObjectName:
 
 @dataclass(frozen=True)
 class RecordName:
-    """The path of the record that one attempt leaves in the lake."""
+    """The path of the record that one attempt writes into the lake."""
 
     pipeline_name: str
     manifest_id: int
@@ -129,29 +136,32 @@ class RecordName:
 
     @classmethod
     def parse(cls, path: str) -> "RecordName | None":
-        """The name of a record by its path relative to the root; None for a path that was not built here."""
+        """Return the name of a record from its path relative to the root; None if the path is not one of ours."""
         match = _RECORD.fullmatch(path)
         return match and cls(match["pipeline_name"], int(match["manifest_id"]), int(match["attempt"]))
 
 
 def first_part(sink: int, task: int) -> int:
-    """The part of the first file of a task for a sink of its order, each by its number, if the task gives it: no other
-    task, sink or receipt gives the same, since a task makes at most a million files for a sink."""
+    """Return the part number of the first file of a task for a sink, if the task numbers its files itself.
+
+    ``sink`` and ``task`` are their numbers in the order. No other task, sink or receipt uses the same part numbers,
+    because a task makes at most a million files for a sink.
+    """
     return (1 + sink * 100_000 + task) * 10_000_000
 
 
 def manifest_staging(manifest_id: int) -> str:
-    """The folder, relative to the root, that holds a folder per attempt at a manifest."""
+    """Return the folder, relative to the root, with one folder for each attempt at a manifest."""
     return f"{STAGING}/{manifest_id:010d}"
 
 
 def staging_folder(manifest_id: int, attempt: int) -> str:
-    """The folder, relative to the root, where only this attempt writes."""
+    """Return the folder, relative to the root, where only this attempt writes."""
     return f"{manifest_staging(manifest_id)}/{attempt:04d}"
 
 
 def sink_folder(pipeline_name: str, sink_name: str) -> str:
-    """The folder of one sink of one pipeline in a folder that many share; no name of either has a dot."""
+    """Return the folder of a sink in a folder that several share; names of pipelines and sinks have no dot."""
     return f"{pipeline_name}.{sink_name}"
 
 

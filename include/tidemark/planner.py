@@ -12,11 +12,11 @@ from enum import StrEnum
 from tidemark.errors import DataLost, PlanRefused, TopicChanged
 from tidemark.model.offsets import Range, TopicPartition, split
 
-CLOCK_TOLERANCE = timedelta(hours=1)  # a timestamp that is further ahead of now is wrong
+CLOCK_TOLERANCE = timedelta(hours=1)  # a timestamp further in the future than this is taken for wrong
 
 
 class OnDataLoss(StrEnum):
-    """The treatment of offsets that retention took before they were read."""
+    """The treatment of offsets that retention removed before they were read."""
 
     FAIL = "fail"
     RECORD = "record"
@@ -28,8 +28,8 @@ class PartitionState:
 
     ``cut`` is (offset, timestamp) of the first record at or after the cut time (None: there is no such record, or the
     run has no cut time); ``by_time`` is true when the run has a cut time. ``start_offset`` is where
-    ``starting_offsets`` of the pipeline file points to. ``diverged`` is the first offset that may hold another record
-    than was published of it; None when the last published record is still there, or cannot be compared.
+    ``starting_offsets`` of the pipeline file points to. ``diverged`` is the first offset whose record may differ from
+    the published one; None if the last published record is still there, or cannot be compared.
     """
 
     at: TopicPartition
@@ -42,12 +42,12 @@ class PartitionState:
     diverged: int | None = None
 
     def cut_offset(self, now: datetime) -> int | None:
-        """The offset of the cut; None without one, or when its record is stamped far in the future."""
+        """Return the offset of the cut; None without a cut, or if its record is stamped far in the future."""
         return None if self.cut is None or self.cut[1] > now + CLOCK_TOLERANCE else self.cut[0]
 
     def capped(self, now: datetime) -> bool:
-        """Return whether offsets that the run stands for lie past the last stable one: up to the cut, or to the log's
-        end."""
+        """Return whether the last stable offset lies before the end of the run: before the cut, or without a cut
+        before the end of the log."""
         offset = self.cut_offset(now)
         return self.last_stable < (self.log_end if offset is None else offset)
 
@@ -56,8 +56,8 @@ class PartitionState:
 class Chain:
     """One chain of the pipeline: its ranges cover ``[anchor, end)``.
 
-    ``blocked`` is why nothing may be planned on it; ``blocked_end`` is the first offset that may hold another record
-    than was planned, after a truncation.
+    ``blocked`` is the reason why nothing may be planned on it; None if it is not blocked. After a truncation,
+    ``blocked_end`` is the first offset that may hold another record than was planned.
     """
 
     id: int
@@ -98,10 +98,10 @@ class SpanStarts:
 class Plan:
     """The rows to insert: ``anchors`` for partitions without a chain, ``lost`` ranges, and a list of ranges per slice.
 
-    ``ends`` is where the run ends, one offset per partition: the cut, or less when ``max_slices`` or an open
-    transaction ended the plan before; then ``reached`` is false. ``seen`` is false when something that the run stands
-    for could not be read when the source was asked, though it was there: then no time stands for the ends. ``notes``
-    are for people.
+    ``ends`` is where the run ends, one offset per partition: the cut, or less if ``max_slices`` or an open transaction
+    ended the plan before it; then ``reached`` is false. ``seen`` is false if the source held records of this run that
+    could not be read yet (``PartitionState.capped``); then no time can be named up to which the run read everything.
+    ``notes`` are for the user.
     """
 
     anchors: tuple[tuple[TopicPartition, int], ...]
@@ -115,9 +115,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A chain on which nothing is planned until a person accepts what happened.
+    """A chain on which nothing is planned until you accept what happened to its topic.
 
-    ``generation_end`` is where a truncated log leaves what was planned of it; None when the topic is another one.
+    ``generation_end`` is the first offset where a truncated log differs from what was planned; None if the topic itself
+    is another one now.
     """
 
     chain_id: int
@@ -126,7 +127,7 @@ class Refusal:
 
 
 class Refused(PlanRefused):
-    """Planning is refused, and the caller must store the ``refusals``; ``cause`` is the error for the person."""
+    """Planning is refused, and the caller must store the ``refusals``; ``cause`` is the error for the user."""
 
     def __init__(self, cause: PlanRefused, refusals: Sequence[Refusal]) -> None:
         self.cause = cause
@@ -147,12 +148,12 @@ def plan(
     span_starts: SpanStarts = SpanStarts(),
     clusters: tuple[str | None, str | None] = (None, None),
 ) -> Plan:
-    """The next ranges of every chain up to the cut; raises ``PlanRefused`` or one of its kinds.
+    """Return the next ranges of every chain up to the cut; raises ``PlanRefused`` or a subclass.
 
-    Only a pipeline's ``first_plan`` looks at ``start_offset``. A partition that appears later is read from offset 0,
-    and what retention took of it is recorded as lost, whatever ``on_data_loss`` says. ``ended`` has the ends of
-    chains that a person has ended: a topic that comes back with its old id goes on there, or where its log was cut.
-    ``clusters`` are the ids of the cluster that was planned on and of the one that is asked now, as far as known.
+    Only a pipeline's ``first_plan`` looks at ``start_offset``. A partition that appears later is read from offset 0.
+    What retention removed of it is recorded as lost, whatever ``on_data_loss`` says. ``ended`` has the ends of chains
+    that a decision has ended: if the topic comes back with its old id, reading goes on there, or where its log was cut.
+    ``clusters`` are the ids of the cluster that was planned on and of the one that is asked now; None if not known.
     """
     by_place = {chain.at: chain for chain in chains}
     _refuse_changed_topics(pipeline_name, partitions, chains, clusters)
@@ -162,6 +163,7 @@ def plan(
     ends: dict[TopicPartition, int] = {}
     notes: list[str] = []
     for state in sorted(partitions, key=lambda state: state.at):
+        # Begin where the chain ends. A partition without a chain gets an anchor there.
         chain = by_place.get(state.at)
         if chain is None:
             covered = state.start_offset if first_plan else _begin_again(state, ended.get(state.at, 0))
@@ -174,6 +176,7 @@ def plan(
         else:
             covered = chain.end
             _refuse_truncated(pipeline_name, state, chain)
+        # Skip what retention removed: refuse the plan, or record the offsets as lost.
         if state.log_start > covered:
             if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
                 raise _loss(pipeline_name, state, covered, chain=chain, first_plan=first_plan)
@@ -185,6 +188,7 @@ def plan(
         notes += [note] if note else []
         if end > covered:
             open_ranges.append(Range(state.at, covered, end))
+    # Cut the open ranges into slices, first by time, then by size. What ``max_slices`` leaves over is the next run's.
     parts = [part for window in _windows(open_ranges, span_starts) for part in sliced(window, limits)]
     slices = tuple(tuple(part) for part in parts[: limits.max_slices])
     for part in slices:
@@ -196,13 +200,13 @@ def plan(
 
 
 def sliced(ranges: list[Range], limits: Limits) -> list[list[Range]]:
-    """All the ranges, cut into as few slices as the limits allow, except that of time; the caller must apply
+    """Cut all the ranges into as few slices as the size limits allow. The caller applies ``max_span`` and
     ``max_slices``."""
     return split(ranges, -(-sum(range_.span for range_ in ranges) // limits.records_per_slice))
 
 
 def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[Range]]:
-    """The ranges, cut where spans start; a list for each time between two starts in which a range has offsets."""
+    """Yield the ranges cut where spans start: one list for each span in which a range has offsets."""
     starts = {range_.at: range_.start for range_ in ranges}
     rest: list[Mapping[TopicPartition, int]] = [{}] if span_starts.complete else []
     for window_end in [*span_starts.offsets, *rest]:
@@ -218,13 +222,13 @@ def _windows(ranges: Sequence[Range], span_starts: SpanStarts) -> Iterator[list[
 
 
 def _begin_again(state: PartitionState, ended: int) -> int:
-    """Return the offset at which a log goes on whose chain a person has ended, or a lower one if it was cut
-    meanwhile."""
+    """Return the offset at which to go on reading a log whose chain a decision has ended: ``ended``, the end of that
+    chain, or a lower offset if the log was truncated meanwhile."""
     return min(ended, state.log_end, ended if state.diverged is None else state.diverged)
 
 
 def _end(state: PartitionState, now: datetime) -> tuple[int, str | None]:
-    """Return the offset at which this run stops reading, never past the last stable offset; and a note for people, or
+    """Return the offset at which this run stops reading, never past the last stable offset, and a note for the user or
     None."""
     offset = state.cut_offset(now)
     if offset is not None and offset > state.last_stable == state.log_end:
@@ -303,7 +307,7 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
 def another_topic(
     name: str, planned_id: str, now_id: str, clusters: tuple[str | None, str | None] = (None, None)
 ) -> str:
-    """Say that the topic of a name is another one than was planned; ``clusters`` as for ``plan``."""
+    """Return a sentence: the topic of this name is not the one that was planned. ``clusters`` is as for ``plan``."""
     ids = f"its id was {planned_id} and is {now_id} now"
     planned_on, now_on = clusters
     if planned_on is None or now_on is None:
@@ -314,20 +318,22 @@ def another_topic(
 
 
 def acceptance(pipeline_name: str, topic: str, *, cut: int | None) -> str:
-    """The command that accepts what has become of a topic: the partition ``cut`` was, or it is another topic now."""
+    """Return the command that accepts the truncation of partition ``cut``; without ``cut``, the command that accepts
+    that the topic is another one now."""
     if cut is not None:
         return f"tidemark accept truncation {pipeline_name} --topic {topic} --partition {cut} --why TEXT"
     return f"tidemark accept topic {pipeline_name} --topic {topic} --why TEXT"
 
 
 def acceptance_of(pipeline_name: str, chain: Chain) -> str:
-    """The command that accepts why a chain is blocked."""
+    """Return the command that accepts the reason why a chain is blocked."""
     cut = None if chain.blocked_end is None else chain.at.partition
     return acceptance(pipeline_name, chain.at.topic, cut=cut)
 
 
 def _refuse_unreached_start(state: PartitionState) -> None:
-    """A chain that began past the last stable offset would leave out the records before it."""
+    """Raise ``PlanRefused`` if ``starting_offsets`` is past the last stable offset: records before it would be left
+    out."""
     if state.start_offset <= state.last_stable:
         return
     if state.start_offset <= state.log_end:

@@ -1,4 +1,4 @@
-"""Functions about text: which strings can be stored, the known name that an unknown word comes near, SQL by names."""
+"""Functions about text: strings that can be stored, the known name nearest to an unknown word, SQL by name."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -14,7 +14,7 @@ _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
 def is_text(text: str) -> bool:
-    """False for a string with a lone surrogate: half of a character, which has no UTF-8."""
+    """Return false for a string with a lone surrogate: half of a character, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -23,37 +23,41 @@ def is_text(text: str) -> bool:
 
 
 def folded(name: str) -> str:
-    """Return what is the same for all names that an engine may take for one: those that differ by case, also as Java
-    compares them (it takes the i without a dot for i), or by the form in which Unicode composes a letter."""
+    """Return a form that is equal for all names that some engine may treat as one name.
+
+    Such names differ only by case, also as Java compares them (it treats the i without a dot as i), or by the form in
+    which Unicode composes a letter.
+    """
     composed = normalize("NFC", name).replace("\u0130", "i")
     return normalize("NFC", composed.upper().casefold())
 
 
 def without_links(text: str) -> str:
-    """The text of a page without its links: their words stay, and a link in brackets goes."""
+    """Return the text of a page without its links. The words of a link stay; a link in brackets is removed."""
     return _LINK.sub(lambda link: link[1] or "", text)
 
 
 def column_of_arrow(name: str) -> str:
-    """Return what functions of Arrow take for the column of this name: one that begins with a dot they read as a path
-    to a field inside a column, so it is written as such a path."""
+    """Return the name by which functions of Arrow find this column. Arrow reads a name that begins with a dot as a path
+    to a nested field, so such a name is written as an escaped path."""
     return f".{_OF_PATHS.sub(lambda part: f'{_ESCAPE}{part[0]}', name)}" if name.startswith(".") else name
 
 
 def storable(text: str) -> str:
-    """The text with escapes for what a database cannot store: NUL, and halves of characters."""
+    """Return the text with escapes for what a database cannot store: NUL, and halves of characters."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """``did you mean "cut"?``, or nothing when no allowed word is close."""
+    """Return ``did you mean "cut"?``, or an empty text if no allowed word is close."""
     spelling = {name.lower(): name for name in allowed}
     close = get_close_matches(word.lower(), list(spelling), n=1)
     return f'did you mean "{spelling[close[0]]}"?' if close else ""
 
 
 def with_nearest(message: str, word: str, allowed: Collection[str], *, listed: bool = False) -> str:
-    """The message and, if an allowed word is close, ``; did you mean ..?``; with ``listed`` all allowed words too."""
+    """Return the message, then ``; did you mean ..?`` if an allowed word is close, then with ``listed`` all allowed
+    words."""
     advice = " ".join(filter(None, [nearest(word, allowed), f"allowed: {', '.join(allowed)}" if listed else ""]))
     return f"{message}; {advice}" if advice else message
 
