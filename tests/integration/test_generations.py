@@ -210,7 +210,7 @@ def test_what_one_sink_has_and_kafka_lost_is_ended_without_the_other_sink(make_t
     accept = "tidemark accept damage demo --manifest 1 --why TEXT"
     failed = world.here("retry", "demo")
     assert failed.exit_code == 1
-    assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
+    assert f"damaged or missing in a sink: {accept}, then finish it with tidemark retry demo" in failed.stderr
     refused = world.here("accept", "loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
     assert "the manifest is published in files, and the source has lost what postgres lacks" in refused.stderr
@@ -275,7 +275,7 @@ def test_what_one_sink_lacks_of_a_topic_that_was_cut_and_then_recreated_is_given
     assert failed.exit_code == 1
     assert "was recreated" in failed.stderr
     accept = "tidemark accept damage demo --manifest 1 --why TEXT"
-    assert f"is given up by: {accept}, then finish it with tidemark retry demo" in failed.stderr
+    assert f"damaged or missing in a sink: {accept}, then finish it with tidemark retry demo" in failed.stderr
     assert "accept topic" not in failed.stderr, "that is done"
     told = world.json("accept", "damage", "demo", "--manifest", "1", "--why", "the old topic is gone")["lines"]
     assert told == [f"sink postgres stays without {world.topic}-0 [0, 20)"]

@@ -687,7 +687,7 @@ def test_what_only_a_retired_sink_showed_and_the_source_has_lost_is_given_up_as_
     refused = world.here(*next_step.removeprefix("tidemark ").split())
     assert refused.exit_code == 1
     give_up = "tidemark accept damage demo --manifest 1 --why TEXT"
-    assert refused.stdout.splitlines()[0].endswith(f"is given up by: {give_up}")
+    assert refused.stdout.splitlines()[0].endswith(f"damaged or missing in a sink: {give_up}")
     world.ok(*give_up.removeprefix("tidemark ").split())
     assert state(world) == "ok"
     world.ok("audit", "demo")

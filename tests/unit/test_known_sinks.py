@@ -25,9 +25,9 @@ def known(name: str, target: str, *, renamed_from: str | None = None, retired: b
     [
         ([known("lake", "/data/lake")], "is known as sink lake", "tidemark rename sink flights lake files --why TEXT"),
         ([known("files", "/data/other")], "was planned into /data/other", "tidemark fill flights NAME --why TEXT"),
-        ([known("lake", "/data")], "one lies in the other", "tidemark retire sink flights lake --why TEXT"),
-        ([known("lake", "/data/lake/deep")], "one lies in the other", "a target of its own"),
-        ([known("files", "/data/lake", retired=True)], "was retired (2024-03-01)", "give the sink another name"),
+        ([known("lake", "/data")], "the targets of two sinks overlap", "tidemark retire sink flights lake --why TEXT"),
+        ([known("lake", "/data/lake/deep")], "the targets of two sinks overlap", "a target of its own"),
+        ([known("files", "/data/lake", retired=True)], "was retired on 2024-03-01", "give the sink another name"),
         (
             [known("files", "/data/lake", renamed_from="lake")],
             "is being renamed from lake",

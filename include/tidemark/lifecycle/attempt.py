@@ -55,10 +55,10 @@ Stage = Callable[[Order], Receipt]
 
 @dataclass(frozen=True)
 class Allowed:
-    """The permissions that a person grants to one replay; the decision is in the history.
+    """The permissions that you grant to one replay; the decision is in the history.
 
-    ``shrink``: publish fewer records than before. ``append_again``: for each manifest the sinks that append, and the
-    attempt that each may follow with other rows.
+    ``shrink``: it may publish fewer records than before. ``append_again``: for each manifest the sinks that append, and
+    for each sink the published attempt after which it may append other rows.
     """
 
     shrink: bool = False
@@ -105,7 +105,7 @@ def _ended_well(context: Context, outcome: Outcome) -> Outcome:
 
 
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
-    """The schemas of a registry that attempts at a manifest have used; where they differ, those of the newest."""
+    """Return the registry schemas that attempts at a manifest used; if they differ, those of the newest attempt."""
     schemas: dict[str, Any] = {}
     if context.pipeline.uses_registry():
         for stored in reversed(context.database.attempts.receipts(manifest_id)):
@@ -129,7 +129,7 @@ def start(context: Context, manifest: Manifest) -> int:
 
 
 def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence[Sink] | None = None) -> Order:
-    """The order for Spark, for some sinks or all; it holds no secret."""
+    """Return the order for Spark, for some sinks or all; it contains no secret."""
     pipeline = context.pipeline
     chosen = {sink.name: sink for sink in (context.sinks if sinks is None else sinks)}
     return Order(
@@ -161,9 +161,9 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
 
 
 def _storable(context: Context) -> tuple[Storable, ...]:
-    """The limits of all sinks of the pipeline, also of those that this attempt does not work for.
+    """Return the limits of all sinks of the pipeline, also of those that this attempt does not write to.
 
-    A target that cannot be asked does not hinder the others: they are published without the limits of its table.
+    If a target does not answer, the limits that its settings declare are used, so that the others can be published.
     """
     opened = {sink.name: sink for sink in context.sinks}
     name = context.pipeline.name
@@ -203,21 +203,23 @@ def _refuse_done_before(manifest: Manifest) -> None:
 
 @contextmanager
 def reading_again(manifest: Manifest) -> Iterator[None]:
-    """Do not lose the published output of a manifest when its records are gone: the next step of ``DataLost`` says so,
-    and that of ``TopicChanged`` when a person has ended the log generation that it was planned on: nothing is left to
-    accept."""
+    """Change the next step of ``DataLost`` and ``TopicChanged`` if output of the manifest is published: that stays.
+
+    ``DataLost`` would offer to accept the loss of the records. ``TopicChanged`` is changed only if a decision has ended
+    the log generation of the manifest, because then nothing remains to be accepted.
+    """
     try:
         yield
-    except (DataLost, TopicChanged) as gone:
-        shown = manifest.publications or manifest.state is ManifestState.DONE  # also where every sink of it is retired
-        if shown and (manifest.retired or isinstance(gone, DataLost)):
-            gone.next_step = (
-                f"{'restore the topic; ' if isinstance(gone, DataLost) else ''}what is published stays, and what is "
-                f"damaged or missing in a sink is given up by: tidemark accept damage {manifest.pipeline_name} "
+    except (DataLost, TopicChanged) as error:
+        shown = manifest.publications or manifest.state is ManifestState.DONE  # done: even if all its sinks are retired
+        if shown and (manifest.retired or isinstance(error, DataLost)):
+            error.next_step = (
+                f"{'restore the topic; ' if isinstance(error, DataLost) else ''}published data stays. To give up what "
+                f"is damaged or missing in a sink: tidemark accept damage {manifest.pipeline_name} "
                 f"--manifest {manifest.id} --why TEXT"
             )
             if manifest.state is not ManifestState.DONE:
-                gone.next_step += f", then finish it with tidemark retry {manifest.pipeline_name}"
+                error.next_step += f", then finish it with tidemark retry {manifest.pipeline_name}"
         raise
 
 
@@ -250,7 +252,7 @@ class _Attempt:
         self._stays_done = self.manifest.state is ManifestState.DONE and not self.context.sinks_to_finish(self.manifest)
 
     def name_repetition(self, error: BaseException) -> None:
-        """Let the error of a replay name the replay: the manifest is done, so a retry would do nothing."""
+        """Make the replay the next step of its error: the manifest is done, so a retry would do nothing."""
         if self._stays_done and isinstance(error, TidemarkError):
             error.is_repeated_by(f"replay {self.context.pipeline_name} --manifest {self.manifest.id}")
 
@@ -260,7 +262,7 @@ class _Attempt:
             with self._keep_error_of(sink):
                 check_for_attempt(database, sink, self.manifest.id)
                 refuse_before_turn(self.context, sink, self.manifest)
-        self._able(self.context.sinks)
+        self._without_error(self.context.sinks)
         self.number = start(self.context, self.manifest)
         try:
             with about(pipeline=self.context.pipeline_name, manifest=self.manifest.id):
@@ -272,52 +274,55 @@ class _Attempt:
             return self._ended(error)
         finally:
             with suppress(TidemarkError):
-                self._leave()
+                self._release()
 
     @contextmanager
     def _keep_error_of(self, sink: Sink) -> Iterator[None]:
-        """An error of one sink is kept in ``failed``, and the other sinks go on."""
+        """Keep an error of one sink in ``failed``, so that the other sinks go on."""
         try:
             yield
         except OF_ONE_SINK as error:
             self.failed[sink.name] = error
 
-    def _able(self, sinks: Sequence[Sink]) -> list[Sink]:
-        """The sinks without an error; raises the error of the first sink when all have one."""
-        able = [sink for sink in sinks if sink.name not in self.failed]
-        if sinks and not able:
+    def _without_error(self, sinks: Sequence[Sink]) -> list[Sink]:
+        """Return the sinks without an error; raises the error of the first sink if all have one."""
+        usable = [sink for sink in sinks if sink.name not in self.failed]
+        if sinks and not usable:
             raise self.failed[sinks[0].name]
-        return able
+        return usable
 
     def _work(self) -> Outcome:
         context = self.context
-        # After the start: from here on neither the pipeline nor a sink can be renamed. A run may be older than that.
+        # Check again, because a rename may be newer than the run. After the start no further rename is possible.
         refuse_out_of_use(context.pipeline_name, context.database)
         know_sinks(context.pipeline, context.database)
         failpoint("attempt.started")
-        for sink in self._able(context.sinks):
+        # Wait for lower attempts, and publish complete output that one of them has put. End here if nothing is missing.
+        for sink in self._without_error(context.sinks):
             with self._keep_error_of(sink):
                 sink.output.wait_for_lower(self.manifest.id)
-        self._able(context.sinks)
+        self._without_error(context.sinks)
         wanted = self._sinks_to_do()
-        manifest = self.manifest  # with what an earlier attempt had put and this one has published
+        manifest = self.manifest  # as ``_sinks_to_do`` has read it again
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
         refuse_beyond_generation(context.pipeline_name, context.database, manifest.id)
         with reading_again(manifest):
             context.source.check(manifest.id, manifest.ranges, before_reading=True)
+        # Prepare the targets, and let Spark stage the output for those that answer.
         decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
         work = work_of(context.database, manifest.id, self.number, decode, transforms)
-        for sink in self._able(wanted):
+        for sink in self._without_error(wanted):
             with self._keep_error_of(sink):
-                # A restored database gives a number out again: what an older attempt of it staged must not count.
+                # A restored database may reuse an attempt number. Do not count what the older attempt has staged.
                 sink.staging.clear(manifest.id, self.number)
                 sink.output.prepare(work)
-                refuse_other_name(context.database, sink)  # again: the first attempt may have made the place
-        sinks = self._able(wanted)
+                refuse_other_name(context.database, sink)  # again: the first attempt may have created the target
+        sinks = self._without_error(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
         receipt = self._staged(order_of(context, manifest, self.number, sinks))
         failpoint("stage.done")
+        # Check the counts, and that the source still holds the records that were read. Only then publish.
         check_equations(context.pipeline, context.source, manifest, receipt, [sink.name for sink in sinks])
         if expectations := context.pipeline.expectations():
             accepted = context.database.decisions.accepted_expectations(manifest.id)
@@ -333,8 +338,8 @@ class _Attempt:
         return outcome
 
     def _staged(self, order: Order) -> Receipt:
-        """Spark's receipt. When reading failed since retention took offsets, or the topic was recreated, a person is
-        told that: the reader knows only that an offset is not there."""
+        """Return Spark's receipt. If reading failed because retention removed offsets, or because the topic was
+        recreated, raise that error: the reader knows only that an offset is missing."""
         if not self.manifest.ranges:
             return receipt_of_tasks(order, [])
         close_kept_clients()
@@ -353,10 +358,11 @@ class _Attempt:
             raise
 
     def _sinks_to_do(self) -> Sequence[Sink]:
-        """The sinks to write to: all in a replay of what is done.
+        """Return the sinks to write to: all, in a replay of a done manifest.
 
-        Else those that lack the output, except where an earlier attempt put its own and died before the publication;
-        when other code made what is published, all but those that cannot take back what they have."""
+        Else first publish what an earlier attempt has put and not published before it died. Then return the sinks that
+        still lack the output. If other code made the published output, return also the sinks that can replace it.
+        """
         context = self.context
         for sink in context.sinks if self.replay else context.sinks_to_finish(self.manifest):
             if sink.name in self.failed or (self.replay and sink.write_mode is not WriteMode.APPEND):
@@ -380,14 +386,14 @@ class _Attempt:
         return [sink for sink in context.sinks if sink.write_mode is not WriteMode.APPEND or sink in missing]
 
     def _clean_others(self, sinks: Sequence[Sink]) -> None:
-        """Remove what lower attempts left in the sinks that had their output already."""
+        """Remove leftovers of lower attempts in those sinks for which this attempt had nothing to write."""
         for sink in self.context.sinks:
             if sink not in sinks and sink.name not in self.failed:
                 with suppress(*OF_ONE_SINK):
                     self.publisher.clean(self.manifest.id, self.number, [sink])
 
     def _ended(self, error: BaseException) -> Outcome:
-        """End an attempt that failed; with any error it counts as fenced when a newer attempt has taken over."""
+        """End an attempt that failed. If a newer attempt has taken over, any error counts as fenced."""
         database, manifest_id = self.context.database, self.manifest.id
         try:
             if database.attempts.newest(manifest_id) != self.number:
@@ -396,23 +402,23 @@ class _Attempt:
                 return superseded
             self.name_repetition(error)  # before it is stored
             fail(self.context, manifest_id, self.number, error)
-        except Unavailable:  # the connection has ended, and with it the lock: another attempt may have taken over
+        except Unavailable:  # the connection is lost, and with it the lock: another attempt may have taken over
             with suppress(Unavailable, AccessDenied), database.reopened() as reopened:
                 if reopened.attempts.newest(manifest_id) != self.number:
                     return self._superseded(Publisher(replace(self.context, database=reopened)), error)
-        raise error  # also when the database does not answer: the lock is gone, and ``retry`` takes the manifest
+        raise error  # also if the database does not answer: the lock is released, and ``retry`` takes the manifest
 
     def _superseded(self, publisher: Publisher, error: BaseException) -> Outcome:
-        """The outcome when a newer attempt has published; raises ``Fenced`` when none has yet."""
+        """Return the outcome if a newer attempt has published; raises ``Fenced`` if none has yet."""
         fenced = error if isinstance(error, Fenced) else publisher.overtaken(self.manifest.id, self.number)
         if not fenced.superseded or not isinstance(error, Exception):
             raise fenced from error
         return Outcome(self.manifest.id, self.number, Ending.SUPERSEDED, Counts())
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         """Release the lock, and remove what a failed attempt staged.
 
-        An attempt that left a record or published keeps its staging: ``sweep`` finds leftovers by it.
+        The staging of an attempt that wrote a record or published stays: ``sweep`` finds leftovers by it.
         """
         database, manifest_id = self.context.database, self.manifest.id
         states = {row["attempt"]: row["state"] for row in database.attempts.of_manifest(manifest_id)}
@@ -424,7 +430,8 @@ class _Attempt:
                         sink.staging.clear(manifest_id, self.number)
 
     def _own_sinks(self) -> Iterator[Sink]:
-        """The sinks where this attempt may have left something: the others did not answer, or are not its own."""
+        """Yield the sinks where this attempt may have left something. Skips those that do not answer, and those that
+        belong to another database or sink."""
         for sink in self.context.sinks:
             with suppress(*OF_ONE_SINK):
                 if belongs_to(sink, self.context.database.id()):

@@ -1,4 +1,4 @@
-"""The end of a run: whether all of it is published, and what it did."""
+"""Ends a run: checks that all its manifests are published, closes event hours, and sums up what the run did."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +32,8 @@ class Closing:
     """The result of a run, from the database: all manifests of the run, of ``covered_by`` and of ``taken_along`` are
     published.
 
-    ``hours`` maps an event hour (UTC) to ``[written, late]``. ``closed_hours`` have become complete with this run, also
-    such as others read.
+    ``hours`` maps an event hour (UTC) to ``[written, late]``. ``closed_hours`` became complete with this run; other
+    runs may have read their records.
     """
 
     run_key: str
@@ -49,7 +49,8 @@ class Closing:
 def close(
     context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = never_held
 ) -> Closing:
-    """The result of a run that has ended, after closing the hours that are complete; raises as ``require_run_done``."""
+    """Close the hours that are complete, and return the result of a run that has ended. Raises as
+    ``require_run_done``."""
     run, manifests = require_run_done(context, run_key, processed=processed, held=held)
     own = (*run["manifests"], *run["covered_by"])
     taken_along = tuple(manifest.id for manifest in manifests if manifest.id not in own)
@@ -64,7 +65,7 @@ def close(
 
 
 def forget_failed(context: Context) -> None:
-    """A run has ended well: its manifests are published, whatever failed after the end of one, and it is closed."""
+    """Forget failures of ``process`` and ``close``: a run has ended well, so its manifests are published."""
     for task in (Task.PROCESS, Task.CLOSE):
         context.database.tasks.forget_failed(context.pipeline_name, task)
 
@@ -72,10 +73,10 @@ def forget_failed(context: Context) -> None:
 def require_run_done(
     context: Context, run_key: str, *, processed: Collection[int] = (), held: HeldElsewhere = never_held
 ) -> tuple[Row, list[Manifest]]:
-    """The run, and its manifests, those of ``covered_by`` and those that it ``processed``: all are published.
+    """Return the run with its manifests, those of ``covered_by`` and those that it ``processed``; all are published.
 
-    Raises ``NotFound`` for an unknown run, and ``NotPublished`` when a manifest is not published. With ``unfinished:
-    fail`` also when an older one is unfinished that is not ``held``, as in ``older_unfinished``.
+    Raises ``NotFound`` for an unknown run, and ``NotPublished`` if a manifest is not published. With ``unfinished:
+    fail`` also if ``older_unfinished`` returns any; ``held`` is for that function. Cleans up after attempts that died.
     """
     run = context.database.runs.find(context.pipeline_name, run_key)
     if run is None:
@@ -84,15 +85,14 @@ def require_run_done(
     manifests = require_done(context, sorted({*own, *processed}), planned=run["manifests"])
     Publisher(context).sweep(above=recent_manifests(context.database))
     context.database.manifests.add_up_sums(context.pipeline_name)
-    report_progress(context)  # also of losses that a person accepted, and so that the group's offsets do not expire
+    report_progress(context)  # also after accepted losses, and so that offsets of the consumer group do not expire
     if context.pipeline.unfinished is Unfinished.FAIL:
         refuse_older(older_unfinished(context, own, held))
     return run, manifests
 
 
 def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Counts, dict[str, list[int]]]:
-    """Return what the published attempts of these manifests counted: all together, and ``[written, late]`` by event
-    hour."""
+    """Return the sum of the published counts of these manifests, and ``[written, late]`` by event hour."""
     published = [(manifest.id, shown.attempt) for manifest in manifests for shown in manifest.publications[:1]]
     receipts = [context.database.attempts.receipt(manifest_id, attempt) for manifest_id, attempt in published]
     hours = sum_of_hours(receipt.hours for receipt in receipts if receipt)
@@ -100,7 +100,7 @@ def published_sums(context: Context, manifests: Sequence[Manifest]) -> tuple[Cou
 
 
 def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
-    """Event hours (in UTC) as ranges ``[start, end)`` of neighbours, such as ``2013-01-01T10:00Z``."""
+    """Return event hours as ranges ``[start, end)`` of adjacent hours, as texts in UTC: ``2013-01-01T10:00Z``."""
     ranges: list[list[datetime]] = []
     for hour in sorted(hour.astimezone(UTC) for hour in hours):
         if not ranges or ranges[-1][1] != hour:
@@ -110,9 +110,9 @@ def ranges_of_hours(hours: Iterable[datetime]) -> list[list[str]]:
 
 
 def require_done(context: Context, ids: Sequence[int], *, planned: Sequence[int] | None = None) -> list[Manifest]:
-    """The manifests; raises ``NotPublished`` when some of them are not published, with cause and attempt of each.
+    """Return the manifests; raises ``NotPublished`` with cause and last attempt of each that is not published.
 
-    ``planned``: those of the run itself, of a run that is closed.
+    ``planned`` are the manifests that the run itself has planned; None if the caller does not close a run.
     """
     manifests = context.database.manifests.find(ids=ids)
     undone = [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
@@ -139,7 +139,7 @@ def _next_step(undone: Sequence[Manifest], planned: Sequence[int] | None) -> str
 
 
 def _cause(context: Context, manifest: Manifest) -> str:
-    """Return what is not published, why, and who made the last attempt."""
+    """Return which manifest is not published, why, and who made the last attempt."""
     attempts = context.database.attempts.of_manifest(manifest.id)
     if not attempts:
         planned = f" in DAG run {manifest.dag_run}" if manifest.dag_run else ""

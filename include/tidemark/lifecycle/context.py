@@ -18,7 +18,7 @@ from tidemark.sources.registry import open_source
 
 
 class Renaming(Enum):
-    """The kind of name that a command changes: the database does not know its file by the names in it yet."""
+    """The kind of name that a command is changing: the database does not know the new name in the file yet."""
 
     SINK = auto()
     PIPELINE = auto()
@@ -32,14 +32,14 @@ class Context:
     database: ManifestDatabase
     source: Source
     sinks: tuple[Sink, ...]
-    lookup: Lookup = from_environment  # of connections that are opened later: a schema registry's
+    lookup: Lookup = from_environment  # for connections that are opened later, such as a schema registry
 
     @property
     def pipeline_name(self) -> str:
         return self.pipeline.name
 
     def sinks_to_finish(self, manifest: Manifest) -> list[Sink]:
-        """The sinks that lack the output of a manifest; of a done one those that a replay has not reached."""
+        """Return the sinks that lack the output of a manifest; if it is done, those that a replay has not reached."""
         published = {publication.sink: publication for publication in manifest.publications}
         done = manifest.state is ManifestState.DONE
         return [
@@ -50,7 +50,7 @@ class Context:
         ]
 
     def chains(self) -> list[Chain]:
-        """The chains of the topics that the pipeline file selects; the chain of another topic stays as it is."""
+        """Return the chains of the topics that the pipeline file selects."""
         chains = self.database.chains.of_pipeline(self.pipeline_name)
         return [chain for chain in chains if self.pipeline.source.reads(chain.at.topic)]
 
@@ -65,9 +65,10 @@ def open_context(
     *,
     renaming: Renaming | None = None,
 ) -> Context:
-    """Open source and sinks; ``lookup`` finds the connections they name. Nothing is connected yet.
+    """Open source and sinks, without connecting to them yet; ``lookup`` finds the connections that they name.
 
-    Raises ``ConfigurationError`` for a missing or wrong connection, as ``refuse_unusable`` and as ``with_known_keys``.
+    Raises ``ConfigurationError`` for a missing or wrong connection; also raises as ``refuse_unusable`` and
+    ``with_known_keys``.
     """
     refuse_unusable(pipeline, database, renaming)
     pipeline = with_known_keys(pipeline, database, lookup)
@@ -86,8 +87,8 @@ def refuse_unusable(pipeline: Pipeline, database: ManifestDatabase, renaming: Re
     5. A sink was retired.
     6. A sink has another target than before, or another order of rows.
 
-    ``renaming`` leaves out what the command itself changes. Who opens a context asks three things before: the pipeline
-    file (``pipeline/loader.py``), the connections that it names, and the manifest database.
+    ``renaming`` leaves out the checks of the name that the command itself changes. Before a context is opened, the
+    pipeline file (``pipeline/loader.py``), its connections and the manifest database have been checked.
     """
     if renaming is not Renaming.PIPELINE:
         refuse_out_of_use(pipeline.name, database)
@@ -96,13 +97,13 @@ def refuse_unusable(pipeline: Pipeline, database: ManifestDatabase, renaming: Re
 
 
 def refuse_out_of_use(pipeline_name: str, database: ManifestDatabase) -> None:
-    """Raise ``ConfigurationError`` for a pipeline that a person took off the lists and did not bring back, for a
-    name that a pipeline had before, and while a pipeline is being renamed."""
+    """Raise ``ConfigurationError`` for a retired pipeline, for the former name of a pipeline, and while a pipeline is
+    being renamed."""
     refuse_renamed(pipeline_name, database)
     since = database.pipelines.retired_at(pipeline_name)
     if since is not None:
         raise ConfigurationError(
-            f"the pipeline was retired on {since:%Y-%m-%d}; it is not planned any more",
+            f"the pipeline was retired on {since:%Y-%m-%d}; it is no longer planned",
             next_step=f"to go on with it: tidemark retire pipeline {pipeline_name} --undo --why TEXT; if it is "
             "another one, give it another name",
             pipeline=pipeline_name,

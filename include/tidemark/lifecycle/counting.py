@@ -1,5 +1,5 @@
-"""The two equations: ``end - start = lost + read + invisible`` and ``read + exploded = written + dead-lettered +
-filtered + deduplicated``. Every term is measured; when a sum is wrong, the manifest is blocked."""
+"""Checks the two equations: ``end - start = lost + read + invisible`` and ``read + exploded = written + dead-lettered +
+filtered + deduplicated``. Every term is measured; if a sum is wrong, the manifest becomes ``blocked``."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from tidemark.pipeline.settings import Pipeline
 from tidemark.sources.base import Source
 from tidemark.sources.settings import Gaps
 
-NAMED_GAPS = 20  # in a message; the receipt has more
-PROBED_GAPS = 100  # a probe takes about 10 ms: with more gaps it is quicker to read the range again
+NAMED_GAPS = 20  # named in a message; the receipt has more
+PROBED_GAPS = 100  # a probe takes about 10 ms: with more gaps it is faster to read the range again
 
 
 def check_equations(
     pipeline: Pipeline, source: Source, manifest: Manifest, receipt: Receipt, sinks: Sequence[str]
 ) -> None:
-    """Raise ``Blocked`` unless all records read lie in the ranges, came once, and are counted in every sink."""
+    """Raise ``Blocked`` unless all records that were read lie in the ranges, came once, and count in each sink."""
     counts = {(count.topic, count.partition): count for count in receipt.partitions}
     for covered in manifest.ranges:
         _check_range(pipeline, source, manifest, covered, counts[covered.at.topic, covered.at.partition])
@@ -41,7 +41,8 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
     inside = count.first is None or (count.first >= covered.start and (count.last or 0) < covered.end)
     if not inside or count.distinct != count.read:
         raise Blocked(
-            f"read {count.read:,} records at {count.distinct:,} offsets from {count.first} to {count.last}",
+            f"records came twice, or from outside of the range: {count.read:,} records at {count.distinct:,} offsets "
+            f"from {count.first} to {count.last}",
             next_step="nothing is published; the reader returned records twice or outside the range, please report it",
             **covered.context,
         )
@@ -65,16 +66,16 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
 
 
 def _check_second_read(source: Source, covered: Range, count: PartitionCount) -> None:
-    """Raise ``Blocked`` when a second client sees records in the gaps; with many gaps it counts the whole range."""
+    """Raise ``Blocked`` if a second client finds records in the gaps. With many gaps it counts the whole range."""
     if count.gap_count <= PROBED_GAPS:
         offset = source.first_record_in(covered.at, count.gaps)
-        missed = None if offset is None else f"a record at offset {offset}"
+        difference = None if offset is None else f"a record at offset {offset} where the batch saw none"
     else:
         records = source.count_records(covered)
-        missed = None if records == count.read else f"{records:,} records where the batch saw {count.read:,}"
-    if missed:
+        difference = None if records == count.read else f"{records:,} records where the batch saw {count.read:,}"
+    if difference:
         raise Blocked(
-            f"a second read found {missed}",
+            f"two reads of the same offsets differ: a second read found {difference}",
             next_step="nothing is published; report it if it happens again; now: tidemark retry {pipeline} --manifest "
             "{manifest}",
             **covered.context,
@@ -86,8 +87,8 @@ def _check_sink(manifest: Manifest, receipt: Receipt, sink: str) -> None:
     kept = sum(part.rows for part in receipt.objects_of(sink) if part.kind is ObjectKind.DEAD_LETTER)
     if not counts.adds_up or kept != counts.dead_lettered:
         raise Blocked(
-            f"read {counts.read:,} records + {counts.exploded:,} exploded, but {counts.written:,} written + "
-            f"{counts.dead_lettered:,} dead-lettered ({kept:,} kept) + {counts.filtered:,} filtered + "
+            f"the counts do not add up: {counts.read:,} read + {counts.exploded:,} exploded, but {counts.written:,} "
+            f"written + {counts.dead_lettered:,} dead-lettered ({kept:,} stored) + {counts.filtered:,} filtered + "
             f"{counts.deduplicated:,} deduplicated",
             next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
             sink=sink,

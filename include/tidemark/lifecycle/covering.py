@@ -1,10 +1,10 @@
-"""Finds the manifests that a run stands for, also of other runs: it is green when all of them are published.
+"""Finds the manifests that a run stands for, also those of other runs: the run succeeds when all are published.
 
-- A backfilled run stands for its interval: from where the interval before it ended to its own end.
-- A scheduled run stands for what comes after the scheduled run before it: with ``catchup: false`` Airflow skips
-  intervals, and what others have planned of them is in the run of no other interval.
-- A run by hand up to a time stands for everything before that time: nobody has said where it begins.
-- A run by hand without a time stands for what it plans; when that is nothing, for everything there is.
+- A backfilled run stands for its interval: from the end of the interval before it to its own end.
+- A scheduled run stands for everything after the scheduled run before it. With ``catchup: false`` Airflow skips
+  intervals, and no other scheduled run stands for what other runs have planned of them.
+- A run by hand up to a time stands for everything before that time, because it names no begin.
+- A run by hand without a time stands for what it plans; if it plans nothing, for everything that there is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,11 @@ Begins = Mapping[TopicPartition, int | None]
 
 
 def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
-    """Return where an interval begins in the log of each chain; None as an offset: it has no record of then or later.
+    """Return the offset where an interval begins in the log of each chain; None for a log without records since then.
 
-    That is where the run before it ended, so that no offset is between two intervals. When no such run is planned yet,
-    the source is asked: what that run then plans ends there or later. None without ``since``: the run has no begin.
+    An interval begins where the run before it ended, so that no offset lies between two intervals. If no such run is
+    planned yet, ask the source: that run, planned later, will end there or later. Return None without ``since``: the
+    run has no begin.
     """
     if since is None:
         return None
@@ -41,8 +42,8 @@ def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequ
 
 
 def _after(ended: Mapping[int, int], generations: Sequence[Generation], unseen: int) -> int:
-    """Return where runs that ended at these offsets, by chain id, stop in a log; ``unseen`` if they have not seen
-    it."""
+    """Return the offset of a log at which runs stopped; ``unseen`` if they did not read that log. ``ended`` has their
+    ends by chain id."""
     return min(
         [min(ended[generation.chain_id], generation.end) for generation in generations if generation.chain_id in ended],
         default=unseen,
@@ -52,9 +53,9 @@ def _after(ended: Mapping[int, int], generations: Sequence[Generation], unseen: 
 def covering_manifests(
     context: Context, planned: Plan, chains: Sequence[Chain], begin: Begins | None, *, by_time: bool
 ) -> list[int]:
-    """The manifests of other runs that hold what a new run stands for; of a run by hand those that are not done.
+    """Return the manifests of other runs that hold what a new run stands for; for a run by hand only unfinished ones.
 
-    A run by hand that plans nothing also names those that hold its last offsets, so that a person sees what covers it.
+    If a run by hand plans nothing, also return the manifests with its last offsets, so that you see what covers it.
     ``chains`` are those of the plan, also the new ones. Must be called before the ranges of the run are stored.
     """
     database = context.database
@@ -78,10 +79,10 @@ def covering_manifests(
 
 
 def manifests_between(context: Context, start: datetime, end: datetime) -> list[int]:
-    """The manifests that hold the offsets between two times, [start, end), as the source translates them.
+    """Return the manifests with the offsets between two times, [start, end), as the source translates times.
 
-    Raises ``DataLost`` when retention took offsets of them, and ``TopicChanged`` when the log was cut since some were
-    made: the rest would not be the interval.
+    Raises ``DataLost`` if retention removed offsets of the interval, and ``TopicChanged`` if some of the manifests were
+    made before the log was cut: the rest would not be the whole interval.
     """
     database, chains = context.database, context.chains()
     places = [chain.at for chain in chains]
@@ -94,7 +95,7 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
             parts += parts_of(logs[chain.at], begin[0], chain.end if stop is None else stop[0])
     manifest_ids = database.manifests.between(parts)
     taken = _taken(context, logs, first, start, end)
-    damaged = database.manifests.between([part for at, *gone in taken for part in parts_of(logs[at], *gone)])
+    damaged = database.manifests.between([part for at, *offsets in taken for part in parts_of(logs[at], *offsets)])
     if damaged:
         raise _lost(context, taken, damaged, sorted({*manifest_ids} - {*damaged}))
     _refuse_of_ended_generations(context, chains, parts, manifest_ids)
@@ -104,7 +105,7 @@ def manifests_between(context: Context, start: datetime, end: datetime) -> list[
 def _refuse_of_ended_generations(
     context: Context, chains: Sequence[Chain], parts: Sequence[tuple[int, int, int]], manifest_ids: Sequence[int]
 ) -> None:
-    """Raise ``TopicChanged`` when manifests of an interval were made in a generation of a log that has ended."""
+    """Raise ``TopicChanged`` if done manifests of an interval are of a log generation that has ended."""
     present = {chain.id for chain in chains}
     ended = context.database.manifests.between([part for part in parts if part[0] not in present])
     done = [each.id for each in context.database.manifests.find(ids=ended) if each.state is ManifestState.DONE]
@@ -124,10 +125,10 @@ def _taken(
     start: datetime,
     end: datetime,
 ) -> list[tuple[TopicPartition, int, int]]:
-    """The offsets between two times that retention has taken: (partition, from, up to).
+    """Return the offsets between two times that retention has removed: (partition, from, up to).
 
-    The source has forgotten when those were written, and the ends of runs say it: offsets below the end of a run that
-    was planned up to ``start`` are older, those above the end of a run that was planned past ``end`` are newer.
+    The source no longer knows when those were written, but the ends of runs tell it: offsets below the end of a run
+    that was planned up to ``start`` are older, offsets above the end of a run that was planned past ``end`` are newer.
     ``first`` is the source's answer for ``start``.
     """
     database, pipeline_name = context.database, context.pipeline_name
@@ -139,7 +140,7 @@ def _taken(
         log, answer = bounds[at], first[at]
         begin = _after(older, generations, start_of(generations))
         stop = min(log.log_start, _after(newer, generations, generations[0].end))
-        # Otherwise the first record that is left is older than the interval, and what is gone is older still.
+        # Otherwise the log still holds a record from before the interval, and what retention removed is older.
         reaches = log.log_start >= log.log_end if answer is None else answer[0] <= log.log_start
         if reaches and begin < stop:
             taken.append((at, begin, stop))
@@ -159,6 +160,6 @@ def _lost(
 
 
 def _or_only(context: Context, whole: Sequence[int]) -> str:
-    """The manifests of an interval that can still be replayed, as a part of a next step."""
+    """Return the end of a next step: the replays that are still possible. Empty if there are none."""
     replays = [f"tidemark replay {context.pipeline_name} --manifest {manifest_id}" for manifest_id in whole[:LISTED]]
     return f", or replay only what is whole: {'; '.join(replays)}" if replays else ""

@@ -1,4 +1,4 @@
-"""Checks that the same code made the same rows of the same records once more."""
+"""Checks that the same code makes the same rows when it reads the same records again."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from tidemark.model.receipt import Receipt, StoredReceipt
 
 
 def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt]) -> str | None:
-    """A sentence when an earlier attempt with this fingerprint read these records and made other rows; else None."""
+    """Return a sentence if an earlier attempt with this fingerprint made other rows of the same records; else None."""
     for earlier in stored:
         before = earlier.receipt
         if before.attempt >= receipt.attempt or earlier.fingerprint != fingerprint or _read(before) != _read(receipt):
@@ -21,8 +21,8 @@ def note_of(receipt: Receipt, fingerprint: str, stored: Sequence[StoredReceipt])
 
 
 def _read(receipt: Receipt) -> list[tuple[object, ...]]:
-    """Return the settings that tell one input from another: the records counted, their bytes, and the last one of each
-    partition."""
+    """Return what identifies the input of an attempt: for each partition the number of records, their bytes, and the
+    last record."""
     return [
         (
             count.topic, count.partition, count.read, count.bytes, count.first, count.last, count.last_timestamp_ms,

@@ -1,6 +1,6 @@
-"""Structured lines of a log, one for each step: an event word, and names and numbers to search for.
+"""Makes structured lines of a log, one for each step: an event word, and names and numbers to search for.
 
-Tasks of Airflow write them by ``airflow/event_log.py``, commands by ``cli/log.py``.
+Tasks of Airflow write them with ``airflow/event_log.py``, commands with ``cli/log.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from tidemark.model.order import Order
 
 
 class Event(StrEnum):
-    """The words; ``docs/operations.md`` has the keys of each."""
+    """The event words; ``docs/operations.md`` lists the keys of each."""
 
     PLANNED = "tidemark_planned"
     ATTEMPT_BEGINS = "tidemark_attempt_begins"
@@ -32,7 +32,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True)
 class LogLine:
-    """JSON can hold each of the ``values``."""
+    """A line of the log; each of its ``values`` can be written as JSON."""
 
     event: Event
     values: Mapping[str, Any]
@@ -75,7 +75,7 @@ def attempt_ends(pipeline_name: str, outcome: Outcome) -> LogLine:
 
 
 def left_out(manifest: Manifest) -> LogLine:
-    """``attempt`` is the one at work."""
+    """Return the line for a manifest that is skipped; ``attempt`` is the one that works on it."""
     values = {"pipeline": manifest.pipeline_name, "manifest": manifest.id, "attempt": manifest.attempt}
     return LogLine(Event.LEFT_OUT, values)
 
@@ -85,7 +85,7 @@ def hours_complete(pipeline_name: str, hours: Iterable[datetime]) -> LogLine:
 
 
 def decided(pipeline_name: str, decision_name: str, decision: Decision) -> LogLine:
-    """``decision_name``: as the history has it, such as ``accept-loss``."""
+    """Return the line for a decision; ``decision_name`` is its name in the history, such as ``accept-loss``."""
     values = {
         "pipeline": pipeline_name,
         "decision": decision_name,
@@ -101,7 +101,7 @@ def note(text: str) -> LogLine:
 
 
 def failed(error: TidemarkError) -> LogLine:
-    """``error`` is the code of ``docs/errors.md``; the names and numbers of the message follow."""
+    """Return the line for an error: its code in ``docs/errors.md``, with the names and numbers of its context."""
     context = {name: value if isinstance(value, int | float) else str(value) for name, value in error.context.items()}
     values = {**context, "error": error.code, "what": error.what, "next_step": error.next_step}
     return LogLine(Event.FAILED, values)

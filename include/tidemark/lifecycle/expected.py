@@ -1,4 +1,4 @@
-"""Lists what one target must hold by the manifest database, for sinks that compare it with the target."""
+"""Lists what one target must hold according to the manifest database, for sinks that compare it with the target."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from tidemark.sinks.base import MarkSession, Sink, Work
 
 
 class ExpectedByDatabase:
-    """``tidemark.sinks.base.Expected`` of one sink; ``manifests`` are those that are compared."""
+    """``tidemark.sinks.base.Expected`` for one sink; ``manifests`` are those that are compared."""
 
     def __init__(self, database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest] = ()) -> None:
         self.manifests = manifests
@@ -89,10 +89,10 @@ def work_of(
 
 
 def _may_have_put(database: ManifestDatabase, manifest_id: int, attempt: int) -> bool:
-    """Return whether a lower attempt may have put something of a manifest.
+    """Return whether a lower attempt may have put output of a manifest into the target.
 
-    An attempt puts something only after its receipt was stored, and a lower one stores none when a higher one has
-    started. A receipt of any sink counts: one that is retired now may have written the same target. That nothing is
-    found there proves nothing: it may have been deleted, or restored from an older copy.
+    An attempt puts output only after its receipt was stored, and it can store none after a higher attempt has started.
+    A receipt for any sink counts: a sink that is retired now may have written to the same target. An empty target
+    proves nothing: its content may have been deleted, or restored from an older copy.
     """
     return any(stored.receipt.attempt < attempt for stored in database.attempts.receipts(manifest_id))

@@ -1,7 +1,7 @@
-"""Notes why a plan, a process or a closing failed: nothing else in the database says it.
+"""Notes in the database why a task ``plan``, ``process`` or ``close`` failed, if nothing else there says it.
 
-Errors of any kind are noted, also those that no code of ours raises. An attempt notes its own end. What fails before it
-has a number, or after its end, is noted here. A note goes when the same step succeeds.
+Notes errors of any kind, also those that our own code does not raise. An attempt notes its own end. What fails before
+it has a number, or after its end, is noted here. A note is removed when the same step succeeds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tidemark.model.manifest import ManifestState
 from tidemark.text import storable
 
 OpenDatabase = Callable[[], ManifestDatabase]
-NextTry = Callable[[BaseException], datetime | None]  # when the caller repeats a task that raised this, at the latest
+NextTry = Callable[[BaseException], datetime | None]  # the latest time at which the caller repeats a failed task
 BEGUN = (ManifestState.PLANNED, ManifestState.RUNNING, ManifestState.FAILED)
 NOT_BEGUN = (ManifestState.PLANNED,)
 
@@ -38,7 +38,7 @@ class Task(StrEnum):
 
 
 class Watch:
-    """The state of the task that is watched: whether it has ended; what fails after it is no failure of the task."""
+    """The state of a watched task. What fails after its ``end`` is no failure of the task."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -48,7 +48,7 @@ class Watch:
 
 
 def never(error: BaseException) -> datetime | None:
-    """For the command line, which repeats nothing by itself."""
+    """Return None: the command line repeats no task by itself."""
     del error
     return None
 
@@ -62,10 +62,10 @@ def watched(
     like_the_next: bool = True,
     next_try: NextTry = never,
 ) -> Iterator[Watch]:
-    """Note an error that is raised before ``end`` is called; whoever plans or closes takes the note away.
+    """Note an error that is raised before ``end`` is called. A plan or close that succeeds removes the note.
 
-    Of a run that is not ``like_the_next``, such as one that a person gave a time, only what is no error of ours is
-    noted: a refusal of it says nothing about the next one.
+    If the run is not ``like_the_next``, such as a run by hand up to a time, only errors that are not our own are noted:
+    a refusal of this run says nothing about the next one.
     """
     watch = Watch()
     try:
@@ -74,8 +74,8 @@ def watched(
         if task is Task.PLAN and not watch.ended and isinstance(error, TidemarkError):
             error.is_repeated_by(f"run {pipeline_name}")
         says_something = like_the_next or not isinstance(error, TidemarkError)
-        told_otherwise = watch.ended or _is_interrupt(error) or _is_told_otherwise(error)
-        if says_something and not told_otherwise:
+        needs_no_note = watch.ended or _is_interrupt(error) or _needs_no_note(error)
+        if says_something and not needs_no_note:
             _note_task(open_database, pipeline_name, task, error, _when(next_try, error))
         raise
 
@@ -86,7 +86,8 @@ def watched_process(
 ) -> Iterator[None]:
     """Note an error of the work on one manifest, unless a newer attempt is at work.
 
-    Of a manifest that is done, what is no error of ours is noted for the pipeline, until a process succeeds.
+    If the manifest cannot have the note because it is done, an error that is not our own is noted for the pipeline,
+    until a ``process`` succeeds.
     """
     try:
         yield
@@ -101,7 +102,7 @@ def watched_process(
 
 @contextmanager
 def watched_work(open_database: OpenDatabase, manifests: Sequence[int]) -> Iterator[None]:
-    """Note an error that keeps manifests from being begun; those that were begun have notes of their own."""
+    """Note an error that stops manifests from being started; manifests that were started have their own notes."""
     try:
         yield
     except BaseException as error:
@@ -112,20 +113,22 @@ def watched_work(open_database: OpenDatabase, manifests: Sequence[int]) -> Itera
 
 @contextmanager
 def begun(database: ManifestDatabase, pipeline_name: str, task: Task, run_key: str = "") -> Iterator[None]:
-    """Note that a task has begun. Whoever sees it succeed takes the note away, and of one that fails ``watched`` makes
-    another; that of a killed one stays, also when Airflow ends it, since somebody marked it."""
+    """Note that a task has begun. The note is removed when the task succeeds; ``watched`` replaces it when it fails.
+
+    The note of a killed task stays, also if Airflow ended it because you marked it as failed or successful.
+    """
     database.tasks.note_begun(pipeline_name, task, run_key)
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) or _is_told_otherwise(error):
+        if isinstance(error, KeyboardInterrupt) or _needs_no_note(error):
             with suppress(TidemarkError):
                 database.tasks.forget_begun(pipeline_name, task)
         raise
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, as the database keeps it; of one that is not ours with its kind."""
+    """Return the text of an error as the database stores it; if the error is not our own, with its class."""
     if isinstance(error, TidemarkError):
         return storable(str(error))
     if isinstance(error, KeyboardInterrupt):
@@ -134,7 +137,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def silent_source_of(error: BaseException) -> str | None:
-    """Return the address of the source that does not answer, when that is the error."""
+    """Return the address of the source that does not answer, if that is the error; else None."""
     return error.silent if isinstance(error, Unavailable) else None
 
 
@@ -145,7 +148,10 @@ def _note_manifests(
     states: Sequence[ManifestState],
     retry_at: datetime | None,
 ) -> bool:
-    """A database that does not answer cannot be told; the error that is raised says so."""
+    """Note an error for those manifests that are in one of these states; return whether any is.
+
+    If the database does not answer, nothing is noted: the error that is raised says so.
+    """
     with suppress(Exception), open_database() as database:
         return database.manifests.note_failed(manifests, reason_of(error), states, retry_at, silent_source_of(error))
     return False
@@ -155,7 +161,7 @@ def _note_task(
     open_database: OpenDatabase, pipeline_name: str, task: Task, error: BaseException, retry_at: datetime | None
 ) -> None:
     what, next_step = _described(error, pipeline_name, task)
-    refused = isinstance(error, DataLost | TopicChanged)  # a person's decision answers it
+    refused = isinstance(error, DataLost | TopicChanged)  # a decision resolves it
     silent = silent_source_of(error)
     with suppress(Exception), open_database() as database:
         database.tasks.note_failed(
@@ -164,28 +170,28 @@ def _note_task(
 
 
 def _when(next_try: NextTry, error: BaseException) -> datetime | None:
-    """No error of a note hides the one that is noted."""
+    """Return when the task is tried again. A failure to find that out must not hide the error that is noted."""
     with suppress(Exception):
         return next_try(error)
     return None
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Return whether a person, or the end of the program, has stopped the work."""
+    """Return whether Ctrl-C, or the end of the program, has stopped the work."""
     return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
-def _is_told_otherwise(error: BaseException) -> bool:
-    """Return whether the manifests show it, or the caller gave a wrong key or name: the next run plans all the same. A
-    topic may be missing too."""
+def _needs_no_note(error: BaseException) -> bool:
+    """Return whether the manifests show the error, or the caller gave a wrong run key or name, so that the next run
+    plans all the same. A missing topic does need a note."""
     if isinstance(error, NotFound):
         return "topic" not in error.context
     return isinstance(error, CutConflict | NotPublished | Fenced)
 
 
 def _is_of_other_manifests(error: BaseException) -> bool:
-    """Return whether an error says nothing about a manifest that it keeps from being done: another attempt has it, or a
-    person must release it, or the errors of single manifests are noted."""
+    """Return whether an error is not about this manifest itself: another attempt has it, or you must release it, or
+    the error sums up those of single manifests, which are noted already."""
     return isinstance(error, Fenced | IllegalTransition | NotDone)
 
 

@@ -1,4 +1,4 @@
-"""Refuses a pipeline that would write a topic into folders of another pipeline, unless a file says that it may."""
+"""Refuses a pipeline that would write a topic into folders of another one, unless a pipeline file allows that."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,11 @@ from tidemark.pipeline.folders import StreamFolders, meetings, remedy, stream_fo
 
 
 def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> None:
-    """Store the folders of the topics that are planned; raises ``PlanRefused`` for what cannot be one, and when
-    another pipeline has one of them.
+    """Store the folders of the planned topics. Raises ``PlanRefused`` if a sink cannot make a folder of a topic, and if
+    another pipeline writes the topic to the same folder.
 
-    Must be called in the transaction that plans. What was stored is kept when the file changes, as the files are.
+    Must be called in the transaction that plans. Stored folders stay when the pipeline file changes, because their
+    files stay too.
     """
     for sink in context.pipeline.sinks:
         for topic in topics:
@@ -26,7 +27,7 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
     database, own = context.database, stream_folders(context.pipeline, topics)
     new = [folders for folders in own if folders not in stored_folders(context.database, topics)]
     if new and not dry_run:
-        database.sinks.lock_folders()  # of two pipelines that come at once the second sees the first
+        database.sinks.lock_folders()  # serializes two pipelines that plan at the same time
     for mine, other in meetings(own, stored_folders(context.database, topics)):
         raise PlanRefused(
             what_is_wrong(mine, other),
@@ -39,6 +40,6 @@ def claim_folders(context: Context, topics: Sequence[str], *, dry_run: bool) -> 
 
 
 def stored_folders(database: ManifestDatabase, topics: Sequence[str]) -> list[StreamFolders]:
-    """Return where pipelines that were planned write these topics."""
+    """Return the folders to which planned pipelines write these topics."""
     rows = database.sinks.folders(topics)
     return [StreamFolders(**{**row, "shared_with": tuple(row["shared_with"])}) for row in rows]

@@ -1,4 +1,4 @@
-"""Finds rows of the ledger that somebody has deleted although nothing may: a superuser with triggers off."""
+"""Finds out that rows were deleted from the manifest database, which only a superuser with triggers disabled can do."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from tidemark.model.manifest import listed
 from tidemark.model.problem import Problem
 from tidemark.model.verdict import NextStep, command
 
-# Plans and `status` look at so many newest runs and manifests, so that they take the same time after years. An audit
-# looks at all.
+# Plans and `status` look only at this many of the newest runs and manifests, so that they do not become slower over the
+# years. An audit looks at all.
 NEWEST = 20
 
 
 def gone_rows(database: ManifestDatabase, pipeline_name: str, newest: int | None = None) -> list[Problem]:
-    """One problem for each table that rows are gone from, and for each manifest that only its publications are."""
+    """Return one problem for each table with deleted rows, and one for each manifest that lacks only publications."""
     by_table: dict[str, list[Row]] = {}
     for row in database.audits.gone_rows(pipeline_name, newest):
         by_table.setdefault(row["gone_from"], []).append(row)
@@ -35,7 +35,7 @@ def gone_rows(database: ManifestDatabase, pipeline_name: str, newest: int | None
 
 
 def refuse_gone_rows(database: ManifestDatabase, pipeline_name: str) -> None:
-    """Raise ``PlanRefused`` for a ledger that does not say any more what was planned: records would be read twice."""
+    """Raise ``PlanRefused`` if the database no longer has all that was planned: records would be read twice."""
     for problem in gone_rows(database, pipeline_name, NEWEST):
         if problem.manifest_id is None:
             raise PlanRefused(problem.what, next_step=f"nothing was planned; {problem.next_step}")

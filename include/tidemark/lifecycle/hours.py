@@ -1,8 +1,8 @@
-"""Closing event hours: which are complete is decided here, when a run ends, and nowhere else.
+"""Closes event hours. Only this module decides which hours are complete, and only when a run ends.
 
 An hour is complete when a run has reached a cut at or after the hour's end plus ``allowed_lateness``, and everything
-planned up to that run is published. A receipt or a publication with rows of it opens it again, and to close it once
-more is its next revision.
+planned up to that run is published. A later receipt or publication with rows of the hour opens it again; when it is
+closed once more, it gets its next revision.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ from tidemark.sinks.capabilities import CompleteHour, ShowsHours
 
 
 def close_hours(context: Context) -> list[datetime]:
-    """Close the hours that are complete now, and show them in the sinks that want it; returns those that were open.
+    """Close the hours that are complete now, show them in the sinks that show hours, and return the newly closed ones.
 
-    May be repeated: success files that a killed process did not put are put by the next one.
+    May be repeated: the next call writes the success files that a killed process did not write.
     """
     database, pipeline_name = context.database, context.pipeline_name
     with database.transaction():
@@ -41,15 +41,17 @@ def _window(context: Context, cut: datetime) -> datetime:
 
 
 def held_hours(context: Context) -> list[datetime]:
-    """The hours that an attempt is at work on, or that a replay has not brought to every sink."""
+    """Return the hours that an attempt is working on, or that a replay has not brought to every sink."""
     behind = context.database.manifests.half_replayed(context.pipeline_name, context.sink_names())
     rows = context.database.hours.held(context.pipeline_name, [manifest.id for manifest in behind])
     return sorted({row["hour"] for row in rows})
 
 
 def _show(context: Context) -> None:
-    """Show readers of folders the hours that are complete, in each sink that has all of them; a sink that has not any
-    more, since a person has given up what is gone, shows them no longer."""
+    """Show the complete hours to readers of folders, in each sink that has all their output.
+
+    Hide an hour again in a sink that no longer has all of it, because missing output was given up.
+    """
     database, pipeline_name = context.database, context.pipeline_name
     able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
     outputs = [output for output in able if output.shows_hours()]
@@ -95,16 +97,18 @@ def without_rows_of(
     lateness: timedelta,
     sink: str | None = None,
 ) -> list[WithoutRows]:
-    """For each hour what the runs made no rows of that read what arrived from its begin until it was due; of what one
-    sink shows, or of all."""
+    """Return for each hour the counts of records that became no rows, for one sink or for all.
+
+    They count in the runs that read what arrived from the hour's begin until it was due.
+    """
     return database.hours.without_rows(pipeline_name, [(hour, event_hours.due(hour, lateness)) for hour in hours], sink)
 
 
 def hours_to_tell(context: Context, dag_run: str, ended_well: Callable[[str], bool | None]) -> list[str]:
-    """The keys of the hours that a run of Airflow is to tell; they count as told when that run ends well.
+    """Return the keys of the hours that a DAG run must announce. They count as announced when that run ends well.
 
-    ``ended_well`` says of another run whether it has, None while that is open. What a run did not tell since it failed
-    is told by the next one, and a run that tries again tells the same once more.
+    ``ended_well`` returns whether another DAG run ended well; None while that is open. The next run announces the hours
+    of a run that failed, and a run that is tried again announces the same hours again.
     """
     database, pipeline_name = context.database, context.pipeline_name
     endings = {run: ended_well(run) for run in database.hours.tellers(pipeline_name) if run != dag_run}

@@ -1,6 +1,6 @@
 """Makes the record of an attempt, and reads what a target shows of a manifest: that record and the objects it names.
 
-The record is made here and not by the sink: every kind stores the same record, and no sink may choose its content.
+The record is made here and not by the sink, because every kind of sink must store the same content.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,9 +19,9 @@ from tidemark.sinks.base import Sink
 def record_of(
     sink: Sink, receipt: Receipt, ranges: Sequence[Range], database_id: str, gone: Collection[str] = ()
 ) -> dict[str, Any]:
-    """All that another database needs to adopt the output of an attempt, as values for JSON.
+    """Return all that another database needs to adopt the output of an attempt, as values for JSON.
 
-    ``gone`` are the paths of objects that a person has given up; the record names them apart from the others.
+    ``gone`` are the paths of objects that were given up; the record lists them apart from the others.
     """
     objects = [
         {name: value for name, value in asdict(object_).items() if name not in ("sink", "staged")}
@@ -55,10 +55,10 @@ def shown(
     *,
     objects: bool = True,
 ) -> Shown:
-    """Return what the target shows of a manifest: ``evidence`` is the highest attempt with a record.
+    """Return what the target shows of a manifest. ``evidence`` is the highest attempt with a record there.
 
-    Objects whose paths are ``accepted`` are not missed. Without ``objects`` those of a published attempt that has its
-    record are not looked at.
+    Objects whose paths are ``accepted`` may be missing. Without ``objects``, a published attempt with its record counts
+    as whole, and its objects are not looked at.
     """
     published = manifest.published(sink.name)
     digest = None if evidence is None else _digest_of_record(sink, manifest, evidence)
@@ -74,9 +74,10 @@ def shown(
 
 
 def _digest_of_record(sink: Sink, manifest: Manifest, attempt: int) -> str | None:
-    """The digest in a record; None when it cannot be read, or is not that of the objects it names.
+    """Return the digest in a record; None if it cannot be read, or is not that of the objects that the record names.
 
-    Also when it covers other ranges than a manifest that is not published: a person gave some of them up since.
+    Also None if the attempt is not published and the record covers other ranges than the manifest: some of these were
+    given up since.
     """
     published = manifest.published(sink.name)
     content = sink.ledger.record(RecordName(sink.pipeline_name, manifest.id, attempt)) or {}

@@ -1,7 +1,7 @@
 """Compares the sinks of a pipeline file with those that the database knows by name and target.
 
-With another name the output that is there would belong to nobody: an audit would call it leftovers, and a replay would
-put the same records there a second time.
+If a sink just got another name, its output would belong to no sink: an audit would call it leftovers, and a replay
+would write the same records a second time.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ def remember_sinks(pipeline: Pipeline, database: ManifestDatabase) -> None:
 
 
 def with_known_keys(pipeline: Pipeline, database: ManifestDatabase, lookup: Lookup) -> Pipeline:
-    """The pipeline whose sinks with ``key: record_key`` have the columns that their first plan has stored, or that a
-    registry has now; raises as ``pinned`` then."""
+    """Return the pipeline with the key columns of its sinks with ``key: record_key``: those that the first plan has
+    stored, or those that a registry has now. Raises as ``pinned`` if a registry is asked."""
     if all(sink.record_key != () for sink in pipeline.sinks):
         return pipeline
     known = {sink.name: tuple(sink.record_key) for sink in database.sinks.known(pipeline.name) if sink.record_key}
@@ -50,7 +50,7 @@ def with_known_keys(pipeline: Pipeline, database: ManifestDatabase, lookup: Look
 
 
 def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
-    """A line for each known sink that the pipeline file does not have."""
+    """Return a line for each known sink that the pipeline file does not have."""
     in_file = {sink.name for sink in pipeline.sinks}
     return [
         f"sink {sink.name} ({sink.target}) is known and not in the pipeline file: what is published there stays; "
@@ -61,7 +61,7 @@ def not_in_file(pipeline: Pipeline, database: ManifestDatabase) -> list[str]:
 
 
 def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) -> tuple[str, str]:
-    """Return what to say of a sink that lacks these done manifests, and the next step."""
+    """Return the problem of a sink that lacks these done manifests, and the next step."""
     return (
         f"sink {sink_name} is not filled: it lacks {count_of(len(manifests), 'done manifest')} ({listed(manifests)})",
         command(NextStep.FILL, pipeline_name, None, sink_name),
@@ -69,13 +69,13 @@ def is_not_filled(pipeline_name: str, sink_name: str, manifests: Sequence[int]) 
 
 
 def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
-    """Raise ``ConfigurationError`` unless names and targets of the file are those that are known, or new ones."""
+    """Raise ``ConfigurationError`` unless each sink of the file is known with the same target, or is new."""
     known = {sink.name: sink for sink in sinks}
     current = [sink for sink in sinks if sink.is_current]
     for sink in current:
         if sink.renamed_from is not None:
             raise ConfigurationError(
-                f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target has the old name still",
+                f"sink {sink.name} is being renamed from {sink.renamed_from}, and its target still has the old name",
                 next_step=f"end it: tidemark rename sink {pipeline.name} {sink.renamed_from} {sink.name} --why TEXT",
                 pipeline=pipeline.name,
                 sink=sink.name,
@@ -100,8 +100,8 @@ def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequ
             )
         if settings.meets_target(sink.target):
             raise ConfigurationError(
-                f"sink {settings.name} would write to {settings.target}, and {sink.target} is known as sink "
-                f"{sink.name}: one lies in the other",
+                f"the targets of two sinks overlap: {settings.name} would write to {settings.target}, and {sink.name} "
+                f"is known to write to {sink.target}",
                 next_step=f"give {settings.name} a target of its own; or take {sink.name} out of the pipeline file and "
                 f"give it up: tidemark retire sink {pipeline.name} {sink.name} --why TEXT",
                 pipeline=pipeline.name,
@@ -112,7 +112,8 @@ def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequ
 def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink) -> None:
     if known.retired_at is not None:
         raise ConfigurationError(
-            f"sink {known.name} was retired ({known.retired_at:%Y-%m-%d}), and its publications do not count any more",
+            f"the pipeline file names sink {known.name}, which was retired on {known.retired_at:%Y-%m-%d}: what was "
+            "published under this name no longer counts",
             next_step=f"give the sink another name; then: tidemark fill {pipeline.name} NAME --why TEXT",
             pipeline=pipeline.name,
             sink=known.name,
@@ -128,8 +129,8 @@ def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink
     if known.row_order != settings.row_order():
         before, now = (f"by {name}" if name else "by their offsets" for name in (known.row_order, settings.row_order()))
         raise ConfigurationError(
-            f"sink {known.name} has ordered the rows of a key {before}, the pipeline file now orders them {now}: rows "
-            "that lost by the one would be missing by the other, and nobody would see it",
+            f"sink {known.name} has ordered the rows of a key {before}, the pipeline file now orders them {now}: older "
+            "rows, which the table no longer has, might be the newest ones by the new order",
             next_step="set order_by back; or give a sink with the other order a name and a table of its own, which "
             f"tidemark fill {pipeline.name} NAME --why TEXT then fills",
             pipeline=pipeline.name,

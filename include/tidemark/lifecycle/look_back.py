@@ -1,9 +1,9 @@
-"""The offsets before a range that ``dedupe`` with ``within`` has to see: a function of the log, so every attempt at a
-manifest gets the same, whatever else was processed before it.
+"""Finds the offsets before a range that ``dedupe`` with ``within`` must read. They depend on the log alone, so every
+attempt at a manifest gets the same ones.
 
-They begin at the first record that is at most ``within`` older than the first record of the range, but never before
-the first generation of the log did, nor before offsets that were given up: nothing of those was published. What the log
-lost when it was cut is not there to be read, and counts no more.
+They begin at the first record that is at most ``within`` older than the first record of the range. They do not reach
+back beyond the first generation of the log, nor beyond offsets that were given up: nothing before was published.
+Records that the log lost when it was cut cannot be read, and no longer count.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ from tidemark.model.partitions import EPOCH, rounded_duration
 
 
 def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
-    """The offsets to read before the ranges of a manifest; none where the pipeline does not look back.
+    """Return the offsets to read before the ranges of a manifest; none if the pipeline does not look back.
 
-    Raises ``DataLost`` when the source does not hold them all any more.
+    Raises ``DataLost`` if the source no longer holds all of them.
     """
     spans = [entry.look_back for entry in context.pipeline.transform if entry.look_back is not None]
     if not spans:
@@ -58,27 +58,27 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
 
 
 def _floor(covered: Range, begin: int, lost: Iterable[Row]) -> int:
-    """Return the lowest offset at which it may begin, in a log whose first generation began at ``begin``."""
+    """Return the lowest offset at which the look back may begin; the log's first generation starts at ``begin``."""
     place = (covered.at.topic_id, covered.at.partition)
     of_log = (_part_in_log(row) for row in lost if (row["topic_id"], row["partition"]) == place)
     return max([begin, *(end for start, end in of_log if start < end <= covered.start)])
 
 
 def _part_in_log(lost: Row) -> tuple[int, int]:
-    """Return what is left of lost offsets below the end of their generation."""
+    """Return the part of lost offsets that lies below the end of their generation."""
     start, end, generation_end = lost["start_offset"], lost["end_offset"], lost["generation_end"]
     return start, end if generation_end is None else min(end, generation_end)
 
 
 def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, since: datetime) -> int:
-    """The offset of the first record from that time on."""
+    """Return the offset of the first record that is not older than ``since``."""
     source = context.source
     answer = source.offsets_at([covered.at], since)[covered.at]
-    if answer is None:  # its last record is older: then nothing before it can be younger
+    if answer is None:  # all records of the log are older
         return covered.start
     offset, first = answer
     log_start = source.bounds([covered.at])[covered.at].log_start
-    if log_start <= floor or offset > log_start:  # an older record is still there, so all from then on are
+    if log_start <= floor or offset > log_start:  # an older record is still there, so all later ones are
         return offset
     raise DataLost(
         f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "

@@ -36,7 +36,7 @@ from tidemark.sources.registry import open_source
 from tidemark.text import with_nearest
 
 Result = TypeVar("Result")
-NAMED = 10  # members that an error names one by one
+NAMED = 10  # an error names at most so many members one by one
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Members(Generic[Result]):
 
 
 def refuse_failed(group_name: str, failed: Mapping[str, str], next_step: str = "") -> None:
-    """Raise ``NotDone`` that names the members that failed, and what is wrong with each."""
+    """Raise ``NotDone`` if members failed; it names them with their errors."""
     if failed:
         named = [f"{name}: {what.splitlines()[0]}" for name, what in list(failed.items())[:NAMED]]
         more = [f"and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
@@ -61,13 +61,13 @@ def refuse_failed(group_name: str, failed: Mapping[str, str], next_step: str = "
 
 
 def open_source_of(group: Group, lookup: Lookup) -> Source:
-    """The source that lists the topics of a group; whoever keeps it shares its client with the members."""
+    """Open the source that lists the topics of a group. While the caller keeps it, the members share its client."""
     return open_source(group.name, group.source, lookup)
 
 
 def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[str]:
-    """The topics that the source reads now, and those that were planned before; without what the file leaves out and
-    what a person has retired. Those that were planned come first: a table belongs to the older member."""
+    """Return the topics that the source reads now and those that were planned before, without those that the file
+    leaves out and those that are retired. Planned topics come first: a table belongs to the older member."""
     planned = planned_topics(group, database)
     retired = _retired(database)
     topics = sorted(source.selected(*planned), key=lambda topic: (topic not in planned, topic))
@@ -75,12 +75,13 @@ def topics_of(group: Group, database: ManifestDatabase, source: Source) -> list[
 
 
 def planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
-    """The topics of a group that were planned and that its file reads now, without those that are retired."""
+    """Return the topics of a group that were planned and that its file still reads, without the retired ones."""
     return _topics_among(group, database.pipelines.names())
 
 
 def pipelines_of(database: ManifestDatabase, name: str) -> list[str]:
-    """The planned members of a group, retired ones too, also when its file is gone; of a pipeline its own name."""
+    """Return the planned members of a group, also retired ones, and also if its file was removed. For the name of a
+    pipeline return that name."""
     planned = database.pipelines.names(retired=True)
     return [name] if name in planned else [each for each in planned if split_name(each)[0] == name] or [name]
 
@@ -88,7 +89,7 @@ def pipelines_of(database: ManifestDatabase, name: str) -> list[str]:
 def page_of_manifests(
     database: ManifestDatabase, name: str | None, selection: ManifestSelection, limit: int | None, after: int | None
 ) -> list[Manifest]:
-    """A page of the manifests of a pipeline, of a group or of all, newest first."""
+    """Return a page of the manifests of a pipeline, of a group or of all, newest first."""
     if name is None or len(names := pipelines_of(database, name)) == 1:
         return database.manifests.page(name if name is None else names[0], selection, limit=limit, after=after)
     pages = (database.manifests.page(each, selection, limit=limit, after=after) for each in names)
@@ -96,7 +97,7 @@ def page_of_manifests(
 
 
 def refused_topics(group: Group, database: ManifestDatabase) -> list[str]:
-    """The topics of a group that no plan has taken yet: each was refused, and ``status`` says why."""
+    """Return the topics of a group that were never planned: each plan was refused, and ``status`` says why."""
     known = {*database.pipelines.names(retired=True)}
     return _topics_among(group, [name for name in database.tasks.pipelines_noted() if name not in known])
 
@@ -119,16 +120,17 @@ def for_each_member(
     noted: bool = True,
     next_try: NextTry = never,
 ) -> Members[Result]:
-    """Call ``plan`` with the context of each member and the number of them all, the older ones first.
+    """Call ``plan`` with the context of each member and the number of all members, the older ones first.
 
-    ``only``: these topics; raises ``NotFound`` for one that the source does not read, and then nothing is stored. What
-    a member raises is kept under its name. Raises ``Unavailable`` when it is not one sink that does not answer.
+    ``only`` limits this to some topics; raises ``NotFound`` for one that the source does not read, and stores nothing.
+    The error of a member is kept under its name. Raises ``Unavailable`` if a system does not answer that all members
+    need; a single sink does not count.
     """
     source = open_source_of(group, lookup)
     topics = topics_of(group, database, source)
     _refuse_unread(group, topics, only)
     if noted:
-        _forget_gone(group, database, topics)
+        _forget_missing_topics(group, database, topics)
     result: Members[Result] = Members()
     owners: dict[str, str] = {}
     for topic in topics:
@@ -143,7 +145,7 @@ def for_each_member(
                     context = open_context(pipeline, database, lookup)
                     result.done[name] = context, plan(context, len(topics))
         except TidemarkError as error:
-            if _is_of_all(error):
+            if _concerns_all(error):
                 raise
             if wanted:
                 result.failed[name] = error
@@ -157,7 +159,7 @@ def for_each_member(
 
 
 def open_members(group: Group, topics: Iterable[str], database: ManifestDatabase) -> Members[None]:
-    """The contexts of the members of these topics, and the errors of those that cannot be opened."""
+    """Return the contexts of the members of these topics, and the errors of those that cannot be opened."""
     members: Members[None] = Members()
     for topic in topics:
         name = group.member_name(topic)
@@ -170,9 +172,9 @@ def open_members(group: Group, topics: Iterable[str], database: ManifestDatabase
 
 
 def for_each_opened(members: Members[None], work: Callable[[Context], Result]) -> Members[Result]:
-    """Call ``work`` with the context of each member; what one raises is kept under its name.
+    """Call ``work`` with the context of each member; an error is kept under its name.
 
-    When it is not one sink that does not answer, the others are not tried: they would wait for the same.
+    If a system that all members need does not answer, the others get the same error and are not tried.
     """
     result: Members[Result] = Members(failed=dict(members.failed))
     of_all: TidemarkError | None = None
@@ -185,15 +187,16 @@ def for_each_opened(members: Members[None], work: Callable[[Context], Result]) -
                 result.done[name] = context, work(context)
         except TidemarkError as error:
             result.failed[name] = error
-            of_all = error if _is_of_all(error) else None
+            of_all = error if _concerns_all(error) else None
     return result
 
 
 def recorded_topics(group: Group, contexts: Iterable[Context], database: ManifestDatabase) -> list[str]:
-    """The topics that targets of these members have records of, also of other members that share a target; without
-    those that a person has retired. A database that is lost knows none of them, and a topic may be gone.
+    """Return the topics of which the targets of these members have records, also topics of other members that share a
+    target, without the retired ones.
 
-    A target that does not answer shows none: whoever works with its member is told why.
+    A database that was lost does not know them, and a topic may no longer exist. A target that does not answer is left
+    out; the work on its member reports the error.
     """
     sinks = {sink.target: sink for context in contexts for sink in context.sinks}
     names: set[str] = set()
@@ -207,7 +210,7 @@ def _retired(database: ManifestDatabase) -> set[str]:
     return {*database.pipelines.names(retired=True)} - {*database.pipelines.names()}
 
 
-def _is_of_all(error: TidemarkError) -> bool:
+def _concerns_all(error: TidemarkError) -> bool:
     return isinstance(error, Unavailable) and "sink" not in error.context
 
 
@@ -221,7 +224,7 @@ def _noting(
     noted: bool,
     next_try: NextTry,
 ) -> Iterator[None]:
-    """Note an error under the name of the member, unless it is one of all: that is noted for the group, once."""
+    """Note an error under the name of the member. One that concerns all members is noted once, for the group."""
     with about(pipeline=name):
         if not noted:
             yield
@@ -230,7 +233,7 @@ def _noting(
             try:
                 yield
             except TidemarkError as error:
-                if _is_of_all(error):
+                if _concerns_all(error):
                     watch.end()
                     database.tasks.forget_begun(name, Task.PLAN)
                 raise
@@ -246,8 +249,8 @@ def _refuse_unread(group: Group, topics: Sequence[str], only: Collection[str]) -
             )
 
 
-def _forget_gone(group: Group, database: ManifestDatabase, topics: Sequence[str]) -> None:
-    """Take away the note of a member whose first plan has failed and whose topic is gone: no plan of it follows."""
+def _forget_missing_topics(group: Group, database: ManifestDatabase, topics: Sequence[str]) -> None:
+    """Remove the note of a member whose first plan failed and whose topic no longer exists: it is not planned again."""
     known = database.pipelines.names(retired=True)
     for name in database.tasks.pipelines_noted():
         owner, topic = split_name(name)
@@ -256,9 +259,10 @@ def _forget_gone(group: Group, database: ManifestDatabase, topics: Sequence[str]
 
 
 def _refuse_shared(pipeline: Pipeline, owners: dict[str, str]) -> None:
-    """Raise ``ConfigurationError`` for a target that an older member has; ``owners``: those by target, to be added to.
+    """Raise ``ConfigurationError`` for a target that an older member has. Adds this member to ``owners``, which maps
+    targets to members.
 
-    The files of a topic have names of their own, so members share their folders.
+    Members may share folders, because the files of each topic have different names.
     """
     own = {
         f"{sink.kind} {sink.target}": sink
@@ -268,7 +272,8 @@ def _refuse_shared(pipeline: Pipeline, owners: dict[str, str]) -> None:
     for target, sink in own.items():
         if target in owners:
             raise ConfigurationError(
-                f"sink {sink.name} would write to {sink.target}, as {owners[target]} does: both topics give one name",
+                f"sink {sink.name} would write to {sink.target}, as {owners[target]} does: both topics lead to the "
+                "same name",
                 next_step=f"name another target for it in the file of the group, below each_topic: "
                 f"{pipeline.source.topics[0]}",
             )
@@ -276,8 +281,8 @@ def _refuse_shared(pipeline: Pipeline, owners: dict[str, str]) -> None:
 
 
 def _refuse_copied(pipeline: Pipeline, database: ManifestDatabase) -> None:
-    """Raise ``PlanRefused`` for a new member whose topic another pipeline copies to one of its targets: all of it would
-    be read and written once more. Folders of files are compared when it is planned."""
+    """Raise ``PlanRefused`` for a new member if another pipeline writes its topic to one of its targets already: every
+    record would be read and written once more. Folders of files are compared by the plan (``claim_folders``)."""
     if database.pipelines.is_planned(pipeline.name):
         return
     topic, retired = pipeline.source.topics[0], _retired(database)
@@ -285,7 +290,7 @@ def _refuse_copied(pipeline: Pipeline, database: ManifestDatabase) -> None:
         if sink.folders_of(pipeline.name, topic):
             continue
         for other in database.targets.other_writers(pipeline.name, sink.target):
-            if other in retired:  # the sink says whether it takes a place where another one wrote
+            if other in retired:  # the sink itself decides whether it accepts a target of a retired pipeline
                 continue
             if topic in database.chains.topics(other):
                 raise PlanRefused(

@@ -1,4 +1,5 @@
-"""Finds what earlier runs left: a run names it, and processes it unless the pipeline file says otherwise."""
+"""Finds unfinished manifests of earlier runs. A run names them, and processes them unless the pipeline file says
+otherwise."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -7,24 +8,24 @@ from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import Manifest, ManifestState, count_of
 from tidemark.pipeline.settings import Unfinished
 
-TAKEN_ALONG = 20  # manifests at most: the run is to be in time for its own
+TAKEN_ALONG = 20  # at most so many manifests of earlier runs, so that the run finishes its own in time
 NEXT = "next: "  # begins the last line of an error
-NAMED = 10  # manifests that a log or a message names one by one
+NAMED = 10  # a log or a message names at most so many manifests one by one
 
 HeldElsewhere = Callable[[Manifest], bool]
 
 
 def never_held(manifest: Manifest) -> bool:
-    """For the command line, which does not know the runs of Airflow."""
+    """Return false: the command line does not know the runs of Airflow."""
     del manifest
     return False
 
 
 def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere = never_held) -> list[Manifest]:
-    """The manifests of other runs that nobody finishes now: not done, or done in some sinks only by a replay.
+    """Return the unfinished manifests of other runs that nothing works on: not done, or replayed in some sinks only.
 
-    ``own`` are the ids of the run's own manifests. Left out are those with a live attempt and those that are ``held``:
-    another run of Airflow, which has not ended, is to process them.
+    ``own`` are the ids of the run's own manifests. Leaves out manifests with a live attempt, and those that are
+    ``held``: another DAG run, which has not ended, will process them.
     """
     database = context.database
     undone = database.manifests.undone(context.pipeline_name)
@@ -37,9 +38,10 @@ def older_unfinished(context: Context, own: Collection[int], held: HeldElsewhere
 
 
 def choose_to_take_along(context: Context, older: Sequence[Manifest]) -> list[Manifest]:
-    """Those that a run processes beside its own, at most ``TAKEN_ALONG``: first those that were tried the least.
+    """Return the manifests that a run processes besides its own, at most ``TAKEN_ALONG``, those with the fewest
+    attempts first.
 
-    A blocked one is for a person to release.
+    Blocked manifests are left out: you must release them.
     """
     if context.pipeline.unfinished is not Unfinished.RETRY:
         return []
@@ -48,7 +50,7 @@ def choose_to_take_along(context: Context, older: Sequence[Manifest]) -> list[Ma
 
 
 def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collection[int] = ()) -> list[str]:
-    """A line for each, and what to do: for the log of a run."""
+    """Return a line for each of these manifests, and the next step, for the log of a run."""
     lines = [
         f"not done: {described(manifest)}" + ("; this run takes it along" if manifest.id in taken else "")
         for manifest in older[:NAMED]
@@ -60,7 +62,7 @@ def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collect
 
 
 def described(manifest: Manifest) -> str:
-    """Return which manifest of which run, and why it is not finished: the first line of the error."""
+    """Return which manifest of which run this is, its state, and the first line of its error."""
     state = {
         ManifestState.RUNNING: "running, its process is alive" if manifest.alive else "running, its process is dead",
         ManifestState.DONE: "a replay has reached only some sinks",
@@ -72,7 +74,8 @@ def described(manifest: Manifest) -> str:
 
 
 def next_step_of(manifest: Manifest) -> str:
-    """Return the command that finishes a manifest: as the error of its newest attempt says it, and then the command."""
+    """Return the next step that the newest error of a manifest names, and then the command that finishes the
+    manifest."""
     [command] = commands([manifest])
     steps = [line.removeprefix(NEXT) for line in (manifest.reason or "").splitlines() if line.startswith(NEXT)]
     if not steps or f"retry {manifest.pipeline_name}" in steps[-1]:
@@ -81,7 +84,7 @@ def next_step_of(manifest: Manifest) -> str:
 
 
 def commands(manifests: Sequence[Manifest]) -> list[str]:
-    """The commands that finish these manifests of one pipeline; a blocked one is released by its id."""
+    """Return the commands that finish these manifests of one pipeline; a blocked one is released by its id."""
     blocked = [manifest for manifest in manifests if manifest.state is ManifestState.BLOCKED]
     others = [manifest for manifest in manifests if manifest.state is not ManifestState.BLOCKED]
     every = [f"tidemark retry {others[0].pipeline_name}"] if others else []
@@ -89,7 +92,7 @@ def commands(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def refuse_older(older: Sequence[Manifest]) -> None:
-    """Raise ``NotPublished`` when older manifests are unfinished; for pipelines with ``unfinished: fail``."""
+    """Raise ``NotPublished`` if older manifests are unfinished; for pipelines with ``unfinished: fail``."""
     if older:
         raise NotPublished(
             f"this run is published; it fails, since earlier runs left {count_of(len(older), 'manifest')} not done "

@@ -11,8 +11,8 @@ from tidemark.sinks.capabilities import WritesTopics
 
 
 def refuse_own_output(context: Context, places: Iterable[TopicPartition]) -> None:
-    """Raise ``PlanRefused`` when a sink writes to the topic of one of these places, by the topic's id: two addresses
-    may lead to one cluster. A sink that does not answer is left out."""
+    """Raise ``PlanRefused`` if a sink writes to the topic of one of these partitions. Compares the ids of topics,
+    because two addresses may lead to one cluster. Leaves out a sink that does not answer."""
     read = {at.topic_id: at.topic for at in places}
     for sink in context.sinks:
         with suppress(*OF_ONE_SINK):

@@ -13,14 +13,14 @@ def claim(sink: Sink, database_id: str) -> None:
 
 
 def refuse_foreign(sink: Sink, database_id: str) -> None:
-    """Raise ``ForeignLake`` unless the database owns the target, and nobody else the place for staging."""
+    """Raise ``ForeignLake`` unless the database owns the target, and no other database owns the place for staging."""
     sink.ledger.refuse_foreign(database_id)
     sink.staging.refuse_foreign(database_id)
 
 
 def belongs_to(sink: Sink, database_id: str) -> bool:
-    """Return whether this sink may list and remove there what attempts have left: the place is of the database, and of
-    no sink that comes there by another name."""
+    """Return whether this sink may list and remove leftovers of attempts in its target: the database owns the target,
+    and no sink writes to it under another name."""
     try:
         refuse_foreign(sink, database_id)
     except ForeignLake:
@@ -30,14 +30,14 @@ def belongs_to(sink: Sink, database_id: str) -> bool:
 
 
 def hand_over(sink: Sink, owner: Owner) -> None:
-    """Make another database the owner of staging and target; a person has decided it."""
+    """Make another database the owner of staging and target, as a decision says."""
     sink.staging.hand_over(owner)
     sink.ledger.hand_over(owner)
 
 
 def take_over(sink: Sink, pipeline_name: str, sink_name: str) -> None:
-    """Give what target and staging hold under a former name of the sink, or of its pipeline, the name of now; may be
-    repeated after it died anywhere."""
+    """Rename what target and staging hold under a former name of the sink, or of its pipeline, to the present name. May
+    be repeated after it was killed at any point."""
     owner = sink.ledger.owner()
     if owner is not None:
         sink.staging.rename(pipeline_name, sink_name, owner)

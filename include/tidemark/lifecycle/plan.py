@@ -33,8 +33,8 @@ from tidemark.planner import Chain, Limits, PartitionState, Plan
 from tidemark.sources.settings import Cut, Gaps
 from tidemark.times.moments import with_zone
 
-LOOKS = 5  # at topics that are created again or deleted meanwhile
-AHEAD = timedelta(minutes=5)  # how far the clock of the caller may be ahead of the database's
+TRIES = 5  # to ask about topics that are deleted or created again meanwhile
+AHEAD = timedelta(minutes=5)  # the clock of the caller may be ahead of the database's by so much
 LOG = logging.getLogger(__name__)
 
 
@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 class Tick:
     """A request to plan: run key, kind, and the time to read up to (aware; None: up to what there is now).
 
-    ``since`` is the begin of the interval that the run stands for; None when it has none, as by hand.
+    ``since`` is the begin of the interval that the run stands for; None without an interval, such as by hand.
     """
 
     run_key: str
@@ -52,17 +52,18 @@ class Tick:
 
     @property
     def is_like_the_next(self) -> bool:
-        """Return whether what hinders it hinders the next run: not so a backfill, or a time that a person gave."""
+        """Return whether the same obstacle will stop the next run too; false for a backfill, and for a run by hand up
+        to a time."""
         return self.kind is RunKind.SCHEDULED or (self.kind is RunKind.MANUAL and self.cut_at is None)
 
     @classmethod
     def at(cls, cut_at: datetime, kind: RunKind) -> "Tick":
-        """A tick with a logical date: the cut in UTC is also the run key."""
+        """Return a tick with a logical date: the cut in UTC is also the run key."""
         return cls(cut_at.astimezone(UTC).isoformat(), kind, cut_at.astimezone(UTC))
 
     @classmethod
     def by_hand(cls, cut_at: datetime | None, run_key: str | None) -> "Tick":
-        """Return the tick of a person; a cut without a zone is UTC, and without a key it is the key as well."""
+        """Return the tick of a run by hand. A cut without a zone is UTC; without a run key, the cut is the key."""
         cut = cut_at and with_zone(cut_at).astimezone(UTC)
         if cut is not None and run_key is None:
             return cls.at(cut, RunKind.MANUAL)
@@ -71,7 +72,7 @@ class Tick:
 
 @dataclass(frozen=True, order=True)
 class End:
-    """The end of a run in one partition: at the first ``offset`` that it does not have."""
+    """The end of a run in one partition: the first ``offset`` that it does not read."""
 
     at: TopicPartition = field(metadata=INLINE)
     offset: int
@@ -81,10 +82,10 @@ class End:
 class PlannedRun:
     """A planned run, or with ``dry_run`` what would be planned; it ``ends`` at these offsets, one per partition.
 
-    ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for: a run is
-    done when all of them are published.
-    ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned before, and ``slices`` is empty.
-    ``not_done`` are manifests of earlier runs that nobody is at work on; ``notes`` say more of them.
+    ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for. A run is
+    done when all of them are published. ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned
+    before, and ``slices`` is empty. ``not_done`` are unfinished manifests of earlier runs that nothing works on;
+    ``notes`` describe them.
     """
 
     run_key: str
@@ -99,7 +100,7 @@ class PlannedRun:
     not_done: tuple[int, ...] = ()
 
     def with_unfinished(self, older: Sequence[Manifest], lines: Sequence[str]) -> "PlannedRun":
-        """The run with what is not done of earlier runs; ``lines`` say more of them, and follow its own notes."""
+        """Return the run with unfinished manifests of earlier runs; ``lines`` describe them, after its own notes."""
         return replace(self, notes=(*self.notes, *lines), not_done=tuple(manifest.id for manifest in older))
 
 
@@ -111,8 +112,9 @@ class _Overtaken(Exception):
 def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
     """Plan all chains up to the tick's time; for a run key that was planned before, return the stored run.
 
-    A cut that the database's clock has not reached is waited for, at most ``AHEAD``: what comes until then is read too.
-    Raises ``PlanRefused`` and its kinds, ``LakeConflict``, ``Unavailable``; then only the refusal is stored.
+    If the database's clock has not reached the cut, wait for it, at most ``AHEAD``: records that arrive until then
+    belong to the run. Raises ``PlanRefused`` or a subclass, ``LakeConflict``, ``Unavailable``; then only the refusal is
+    stored.
     """
     known = _known(context, tick)
     if known is not None:
@@ -125,7 +127,7 @@ def plan(context: Context, tick: Tick, *, dry_run: bool = False) -> PlannedRun:
 
 
 def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
-    """Ask the source and store what follows; ask again when another planner or a person was faster."""
+    """Ask the source and store the plan. Ask again if another plan or a decision has changed the chains meanwhile."""
     while True:
         _await_cut(context, tick)
         asked = _ask(context, tick, dry_run=dry_run)
@@ -135,9 +137,9 @@ def _plan(context: Context, tick: Tick, *, dry_run: bool) -> PlannedRun:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The answers of the source and the database that one plan is made from, before it locks the planners.
+    """The answers of the source and the database that one plan is made from, read before it takes the planner lock.
 
-    ``chains`` are those that were known before the source was asked; ``ended`` those that a person has ended.
+    ``chains`` are those that were known before the source was asked; ``ended`` those that a decision has ended.
     """
 
     at: datetime
@@ -165,7 +167,7 @@ def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
         context.source.name_topics({chain.at.topic for chain in chains})
     asked_at = database.now()
 
-    # Where the logs begin and end, and whether they still hold the records that were published.
+    # Ask where the logs begin and end, and whether they still hold the records that were published.
     logs = divergence.CheckedLogs(observe(context, tick, chains, first_plan=first_plan))
     ended = _ended(context, chains)
     if not any(chain.blocked for chain in chains):  # else the plan is refused in any case
@@ -189,16 +191,16 @@ def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
 
 
 def _plan_from(context: Context, tick: Tick, asked: _Asked, *, dry_run: bool) -> PlannedRun:
-    """Make ranges of the answers and store them in one transaction.
+    """Turn the answers into ranges, and store them in one transaction.
 
-    Raises ``_Overtaken`` when the answers are older than the chains: nothing is stored then.
+    Raises ``_Overtaken`` if the chains have changed since the answers were read; then nothing is stored.
     """
     pipeline, database = context.pipeline, context.database
     chains = asked.chains
     try:
         with database.transaction():
-            # From here on no other planner of this pipeline can change anything. What was asked without the lock is
-            # looked at again: the run key, whether the pipeline is in use, and the chains.
+            # From here on no other plan of this pipeline can change anything. Check again what was asked without the
+            # lock: the run key, whether the pipeline is in use, and the chains.
             database.runs.lock_planning(pipeline.name)
             refuse_out_of_use(pipeline.name, database)
             known = _known(context, tick)
@@ -238,14 +240,15 @@ def _plan_from(context: Context, tick: Tick, asked: _Asked, *, dry_run: bool) ->
 def _clusters(
     context: Context, planned: AbstractSet[TopicPartition], seen: AbstractSet[TopicPartition]
 ) -> tuple[str | None, str | None]:
-    """The ids of the cluster that was planned on and of the one that was asked, which is asked for its id only when
-    that is not stored, or a partition is not there."""
+    """Return the id of the cluster that was planned on, and of the one that is asked now. The source is asked for its
+    id only if none is stored, or if a planned partition is missing."""
     planned_on = context.database.pipelines.cluster(context.pipeline_name)
     return planned_on, planned_on if planned_on is not None and planned <= seen else context.source.cluster_id()
 
 
 def _ended(context: Context, chains: Sequence[Chain]) -> list[Chain]:
-    """The chains that a person has ended, of partitions without another one: the topic may be back with its old id."""
+    """Return the chains that a decision has ended, of partitions that have no other chain: the topic may be back with
+    its old id."""
     places = {chain.at for chain in chains}
     return [chain for chain in context.database.chains.ended(context.pipeline_name) if chain.at not in places]
 
@@ -264,19 +267,19 @@ def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
 
 
 def nothing_new(run: PlannedRun) -> str:
-    """Tell people where a run without manifests ends: ``nothing new up to offset 120 of flights-0, ..``."""
+    """Return where a run without manifests ends, as a sentence: ``nothing new up to offset 120 of flights-0, ..``."""
     shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in run.ends[:8])
     more = f" and {len(run.ends) - 8} more partitions" if len(run.ends) > 8 else ""
     return f"nothing new up to offset {shown}{more}{covered(run)}"
 
 
 def covered(run: PlannedRun) -> str:
-    """Return the words that follow the new manifests of a run when older ones hold a part of it."""
+    """Return the words that name the older manifests that hold a part of a run; empty if there are none."""
     return f"; covered by manifests {', '.join(map(str, run.covered_by))}" if run.covered_by else ""
 
 
 def _known(context: Context, tick: Tick) -> PlannedRun | None:
-    """The run as it was stored; what failed after it was stored is over."""
+    """Return the run of this key as it was stored, or None. Forgets that a plan failed after it had stored the run."""
     row = context.database.runs.find(context.pipeline_name, tick.run_key)
     if row is None:
         return None
@@ -293,18 +296,19 @@ def _known(context: Context, tick: Tick) -> PlannedRun | None:
 
 
 def observe(context: Context, tick: Tick, chains: Sequence[Chain], *, first_plan: bool) -> list[PartitionState]:
-    """The source's answer about every partition of the pipeline's topics; committed records only.
+    """Return the state of every partition of the pipeline's topics in the source; committed records only.
 
-    Offsets are asked by a topic's name. So its id is asked before and after: all of an answer is of the same topic.
+    Offsets are asked by topic name. So the topic's id is asked before and after: if it is the same, the whole answer is
+    about one topic.
     """
     source, planned = context.source, sorted({chain.at.topic for chain in chains})
-    for _ in range(LOOKS):
+    for _ in range(TRIES):
         states = _answers(context, tick, planned, first_plan=first_plan)
         now, _ = source.partitions(source.selected(*planned))
         if {state.at for state in states} <= {*now}:
             return states
     raise Unavailable(
-        f"topics were created again or deleted {LOOKS} times while {source.title} was asked about them",
+        f"topics were created again or deleted {TRIES} times while {source.title} was asked about them",
         next_step="nothing was planned; find the program that deletes or creates topics again, then plan again",
     )
 
@@ -336,14 +340,14 @@ def _answers(context: Context, tick: Tick, planned: Sequence[str], *, first_plan
 
 
 def _ends_by_time(context: Context, tick: Tick) -> bool:
-    """Return whether the run ends where the records of its time end; else it ends where the log ends now."""
+    """Return whether the run ends at its cut time in the log; else it ends where the log ends now."""
     return tick.cut_at is not None and context.pipeline.source.cut is Cut.SCHEDULE
 
 
 def _open_transactions(
     context: Context, states: Sequence[PartitionState], now: datetime
 ) -> Mapping[TopicPartition, OpenTransaction]:
-    """The open transactions that end the plan early."""
+    """Return the open transactions that make the plan end early."""
     capped = [state for state in states if state.capped(now)]
     return context.source.open_transactions(
         {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
@@ -351,7 +355,7 @@ def _open_transactions(
 
 
 def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]) -> None:
-    """Raise ``PlanRefused`` for a backfill of a time before the pipeline began: it would succeed and do nothing."""
+    """Raise ``PlanRefused`` for a backfill that ends before the pipeline's chains begin: it would do nothing."""
     begin = {at: start_of(generations) for at, generations in generations_of(context.database, chains).items()}
     before = [at for at, end in planned.ends if end < begin.get(at, 0)]
     if before and not any(end > begin.get(at, 0) for at, end in planned.ends):
@@ -363,8 +367,8 @@ def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]
 
 
 def _await_cut(context: Context, tick: Tick) -> None:
-    """Wait until the database's clock has reached the cut: what comes until then belongs to the run, and its key can be
-    planned only once. Raises ``PlanRefused`` for a cut further away than two clocks differ."""
+    """Wait until the database's clock has reached the cut: records that arrive until then belong to the run, and its
+    key can be planned only once. Raises ``PlanRefused`` if the cut is more than ``AHEAD`` in the future."""
     if tick.cut_at is None or tick.cut_at <= (now := context.database.now()):
         return
     if tick.cut_at > now + AHEAD:
@@ -410,12 +414,14 @@ def _store(
     pipeline, database = context.pipeline, context.database
     pipeline_name = pipeline.name
     remember_sinks(pipeline, database)
+    # New chains with their anchors first: lost and planned ranges refer to them.
     ids = {chain.at: chain.id for chain in chains}
     ids |= database.chains.insert(pipeline_name, [place for place, _ in planned.anchors])
     database.ranges.insert(RangeKind.ANCHOR, [(ids[place], None, offset, None) for place, offset in planned.anchors])
     every = context.chains() if planned.anchors else chains
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.ranges.insert(RangeKind.LOST, lost)
+    # Find what covers the run before its own manifests exist, then insert the run with its manifests and their ranges.
     covered_by = covering.covering_manifests(context, planned, every, asked.begin, by_time=tick.cut_at is not None)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_logs(context, planned, chains)
@@ -435,9 +441,9 @@ def _store(
 
 
 def _unplanned(planned: Plan, chains: Sequence[Chain], states: Sequence[PartitionState]) -> int:
-    """Return how many offsets of the source no earlier run has: those of this run, and what is beyond it.
+    """Return how many offsets of the source no earlier run has planned: those of this run, and those beyond it.
 
-    A run may end below its chain, a backfill does; what is beyond the chain counts then.
+    If the run ends below the end of a chain, as a backfill does, only offsets beyond the chain count.
     """
     reached = {chain.at: chain.end for chain in chains}
     for at, end in planned.ends:

@@ -29,22 +29,23 @@ from tidemark.sinks.base import Position, Sink, WriteMode, newest
 from tidemark.sinks.capabilities import MayBeRolledBack, TakesBack
 from tidemark.sinks.object_store.owner_file import claimed_around, claimed_inside, owner_in
 
-# So many newest manifests are compared with their records at each plan, so a plan takes the same time after years; an
-# attempt compares its own manifest.
+# Each plan compares only this many of the newest manifests with their records, so that plans do not become slower over
+# the years. An attempt compares its own manifest.
 RECENT = 10_000
 OF_ONE_SINK = (Unavailable, AccessDenied, SinkRefused, WorkFailed)  # errors that stop one sink while the others go on
 
 
 def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
-    """Claim the targets and compare their records with the database; returns a note for each that does not answer.
+    """Claim the targets and compare their records with the database. Return notes about targets that do not answer or
+    that lack records of published manifests.
 
-    Raises ``LakeConflict``, and the first target's error when none of them answers.
+    Raises ``LakeConflict``, and the first target's error if none of them answers.
     """
     pipeline_name, database, sinks = context.pipeline_name, context.database, context.sinks
     recent = recent_manifests(database)
     answered: list[tuple[Sink, list[RecordName]]] = []
     silent: list[tuple[Sink, TidemarkError]] = []
-    for sink in sinks:  # before the database is asked: it may get new manifests meanwhile
+    for sink in sinks:  # first the targets, then the database: it may get new manifests meanwhile
         try:
             refuse_vanished(database, sink)
             _refuse_shared(database, sink)
@@ -74,7 +75,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
 
 
 def recent_manifests(database: ManifestDatabase) -> int:
-    """The id above which manifests are compared with their records at each plan and each close."""
+    """Return the id above which each plan and each close compares manifests with their records."""
     return max(0, database.manifests.highest_id() - RECENT)
 
 
@@ -92,8 +93,8 @@ def _without_evidence(
 def missing_evidence(
     database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int], above: int = 0, *, keep: bool = True
 ) -> list[int]:
-    """Return the published manifests above an id without evidence in a sink, which shows ``evidence``; ``keep``: the
-    database remembers them."""
+    """Return the published manifests above an id that have no record in a sink. ``evidence`` is what the sink shows;
+    with ``keep`` the result is stored in the database."""
     out_of_step = database.publications.out_of_step(sink.pipeline_name, sink.name, evidence, above)
     missing = [manifest_id for manifest_id, is_missing in out_of_step.items() if is_missing]
     if keep:
@@ -102,7 +103,8 @@ def missing_evidence(
 
 
 def keep_missing_evidence(database: ManifestDatabase, sink: Sink, missing: Sequence[int], above: int = 0) -> None:
-    """Store what was found missing above an id in a sink, and forget what was found before and is there now."""
+    """Store which manifests above an id have no record in a sink. Forget those that were missing before and are not
+    missing now."""
     database.audits.forget_missing_evidence(sink.pipeline_name, sink.name, above, missing)
     steps: dict[str, list[int]] = {}
     for manifest_id in missing:
@@ -113,29 +115,29 @@ def keep_missing_evidence(database: ManifestDatabase, sink: Sink, missing: Seque
 
 
 def check_for_attempt(database: ManifestDatabase, sink: Sink, manifest_id: int) -> None:
-    """Claim one target; raises ``LakeConflict`` when it went back, or shows an attempt that the database does not
-    know."""
+    """Claim one target. Raises ``LakeConflict`` if it went back to an older state, or shows an attempt that the
+    database does not know."""
     refuse_vanished(database, sink)
     _refuse_shared(database, sink)
     claim(sink, database.id())
     refuse_other_name(database, sink)
     refuse_went_back(database, sink)
-    # Before the database is asked: it may get new attempts meanwhile.
+    # First the target, then the database: it may get new attempts meanwhile.
     recorded = sink.ledger.recorded_attempt(manifest_id)
     if recorded is not None:
         refuse_unknown(database, sink, {manifest_id: recorded})
 
 
 def refuse_unknown(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int]) -> None:
-    """Raise ``DatabaseBehindLake`` for evidence, attempts by manifest id, that this database has no receipt of."""
+    """Raise ``DatabaseBehindLake`` for evidence (attempts by manifest id) of which this database has no receipt."""
     for manifest_id, attempt in unknown_evidence(database, sink, evidence):
         raise not_known(sink, manifest_id, attempt)
 
 
 def refuse_unknown_anywhere(context: Context) -> None:
-    """Raise ``DatabaseBehindLake`` when a target shows an attempt at a recent manifest that is unknown here.
+    """Raise ``DatabaseBehindLake`` if a target shows an attempt at a recent manifest that this database does not know.
 
-    Sinks that do not answer, and targets of another database, are left to the attempts.
+    Leaves out sinks that do not answer and targets of another database: the attempts check those.
     """
     above = recent_manifests(context.database)
     for sink in context.sinks:
@@ -146,7 +148,7 @@ def refuse_unknown_anywhere(context: Context) -> None:
 
 
 def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehindLake:
-    """The error of a target that shows an attempt that this database has no receipt of, or another receipt."""
+    """Return the error for a target with an attempt of which this database has no receipt, or a different one."""
     adopt = command(NextStep.ADOPT, sink.pipeline_name, manifest_id, sink.name)
     return DatabaseBehindLake(
         f"{sink.target} holds a record of attempt {attempt}, and this database has no receipt of it",
@@ -158,7 +160,7 @@ def not_known(sink: Sink, manifest_id: int, attempt: int | None) -> DatabaseBehi
 
 
 def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordName]) -> None:
-    """Raise when the target has records of higher manifests: the database was restored from an older copy."""
+    """Raise ``DatabaseBehindLake`` if the target has records of higher manifests than the database."""
     last = max(names, key=lambda name: name.manifest_id, default=None)
     if last is not None and last.manifest_id > manifest_id:
         raise DatabaseBehindLake(
@@ -170,7 +172,7 @@ def _refuse_records_beyond(sink: Sink, manifest_id: int, names: Iterable[RecordN
 
 
 def _refuse_orphans(database: ManifestDatabase, sink: Sink) -> None:
-    """Raise when the target has rows of manifests that nobody vouches for."""
+    """Raise ``DatabaseBehindLake`` if the target has rows of ``orphaned_manifests``."""
     orphans = sorted(orphaned_manifests(database, sink))
     if orphans:
         raise DatabaseBehindLake(
@@ -183,20 +185,21 @@ def _refuse_orphans(database: ManifestDatabase, sink: Sink) -> None:
 
 
 def orphaned_manifests(database: ManifestDatabase, sink: Sink) -> dict[int, dict[str, Any] | None]:
-    """The manifests that the target has rows of and nobody vouches for, each with the newest record left of it."""
+    """Return the manifests of which the target has rows but no evidence, and which this database does not know; each
+    with the newest record of it that still exists."""
     if not isinstance(sink.output, MayBeRolledBack):
         return {}
     return sink.output.orphaned_manifests(ExpectedByDatabase(database, sink))
 
 
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
-    """Return the reason why a target is not the one that this database last published to; None when it is."""
-    stored = database.targets.get(sink.target)  # before the target is asked: its position only grows
+    """Return the reason why a target is not as this database last published to it; None if it is."""
+    stored = database.targets.get(sink.target)  # first the database, then the target, whose position only grows
     if stored is None:
         return None
     position = sink.ledger.position()
     if position is None:
-        return f"{sink.target} is not there any more, and this database has published to it"
+        return f"{sink.target} no longer exists, and this database has published to it"
     if position.identity != stored["identity"]:
         return f"{sink.target} is another one than this database has published to"
     lost = _lost_table(database, sink, stored["table_id"], position.table_id)
@@ -209,7 +212,8 @@ def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
 
 
 def columns_of_rows(sink: Sink, position: Position) -> dict[str, str] | None:
-    """The columns of a target that the rows of a prepared attempt have, fields inside them too; None without any."""
+    """Return the columns of a target that the rows of a prepared attempt have, with their nested fields; None if there
+    are none."""
     written = sink.output.written_columns
     paths = position.columns or {}
     return {
@@ -220,7 +224,8 @@ def columns_of_rows(sink: Sink, position: Position) -> dict[str, str] | None:
 
 
 def lost_columns(stored: Row, position: Position) -> list[str]:
-    """The columns of published rows that the same table has no more: created again they would be null there."""
+    """Return the columns of published rows that the same table no longer has. A column that was dropped and created
+    again counts too: its values are null."""
     if not position.table_id or position.table_id != stored["table_id"]:
         return []
     now = position.columns or {}
@@ -245,8 +250,8 @@ def _published_in(database: ManifestDatabase, sink: Sink) -> str:
 
 
 def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now: str | None) -> str | None:
-    """Return why the table of a target is not the one that this database has published to; None when it is, or nothing
-    is published there, or its loss was accepted."""
+    """Return why the table of a target is not the one that this database has published to. None if it is, if nothing is
+    published there, or if its loss was accepted."""
     if now is None or now == before or before == "" or (now and before is None):
         return None
     if now and before and now.rpartition("/")[0] != before.rpartition("/")[0]:
@@ -273,7 +278,7 @@ def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
 
 
 def refuse_vanished(database: ManifestDatabase, sink: Sink) -> None:
-    """Raise ``LakeConflict`` when a target held published output and is empty now, as when a disk is not mounted."""
+    """Raise ``LakeConflict`` if a target held published output and is empty now, as if a disk is not mounted."""
     if sink.ledger.owner() is None and database.publications.any_in(sink.pipeline_name, sink.name):
         raise vanished(sink)
 
@@ -284,12 +289,12 @@ def holds_output(sink: Sink) -> bool:
 
 
 def vanished(sink: Sink) -> LakeConflict:
-    """The error of a target without an owner where manifests are published."""
+    """Return the error for a target that has no owner although manifests are published there."""
     what = f"{sink.target} is empty, and manifests are published there"
     is_ownerless = holds_output(sink)
     if is_ownerless:
         what = f"{sink.target} has lost what says which database owns it, and manifests are published there"
-    if is_ownerless and sink.write_mode is not WriteMode.APPEND:  # what is replayed there does not come twice
+    if is_ownerless and sink.write_mode is not WriteMode.APPEND:  # a replay makes no row twice there
         return LakeConflict(
             what,
             next_step="nothing was written; check that this is the right folder or database, restore what was lost; or "
@@ -308,8 +313,8 @@ def vanished(sink: Sink) -> LakeConflict:
 
 
 def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
-    """Raise ``SinkRefused`` when a sink would append to what is known as the target of another pipeline: also when
-    nothing there names its owner any more."""
+    """Raise ``SinkRefused`` if a sink would append to the target of another pipeline, as the database knows it: the
+    target itself may no longer name its owner."""
     if sink.write_mode is not WriteMode.APPEND:
         return
     if others := database.targets.other_writers(sink.pipeline_name, sink.target):
@@ -321,15 +326,15 @@ def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
 
 
 def refuse_nested(database: ManifestDatabase, sink: Sink) -> None:
-    """Raise ``SinkRefused`` when a folder of the sink lies in one that another sink has claimed, or such a one in it.
+    """Raise ``SinkRefused`` if a folder of the sink lies in a folder that another sink has claimed, or the reverse.
 
-    Where the sink has published already, nobody moves it: audits know whose folders lie in which.
+    A sink that has published already is not refused: audits know which folders lie in which.
     """
     if database.publications.any_in(sink.pipeline_name, sink.name):
         return
     for store in sink.staging.places():
         outer = claimed_around(store)
-        # One that came there later was refused because of this one.
+        # If this folder has an owner already, a folder inside of it was claimed later, and that sink was refused.
         inner = claimed_inside(key for key, _ in store.list()) if owner_in(store) is None else set()
         if outer is None and not inner:
             continue
@@ -345,16 +350,17 @@ def refuse_nested(database: ManifestDatabase, sink: Sink) -> None:
 def refuse_other_name(
     database: ManifestDatabase, sink: Sink, of_pipeline: Sequence[Sink] = (), *, dry_run: bool = False
 ) -> None:
-    """Note in the place of a sink by which name it comes there.
+    """Note in the place of a sink the target name that the sink has for it.
 
-    Raises ``SinkRefused`` when another sink, known to the database or one ``of_pipeline``, has another name for it.
+    Raises ``SinkRefused`` if another sink, known to the database or one ``of_pipeline``, has another name for the same
+    place.
     """
     registered = sink.ledger.registered_targets()
     others = registered - {sink.target}
-    # What a retired sink has put stays, and is known by its target: who takes back must not take it for leftovers.
+    # The output of a retired sink stays. A sink that takes back output must not take it for leftovers, so it counts.
     writers = database.targets.writers(others, retired=isinstance(sink.output, TakesBack)) if others else []
     writers += [(other.pipeline_name, other.name, other.target) for other in of_pipeline if other.target in others]
-    if not database.publications.any_in(sink.pipeline_name, sink.name):  # a place of an older version has no note
+    if not database.publications.any_in(sink.pipeline_name, sink.name):  # older versions wrote no note into a place
         same = {target for target in database.targets.known() if target != sink.target and sink.ledger.is_at(target)}
         known = database.targets.writers(same, retired=isinstance(sink.output, TakesBack)) if same else []
         writers += [writer for writer in known if database.publications.any_in(*writer[:2])]
@@ -374,8 +380,8 @@ def refuse_other_name(
 
 
 def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
-    """Raise ``TopicChanged`` when a manifest has offsets above the known end of its log generation: the records there
-    now belong to a later one."""
+    """Raise ``TopicChanged`` if a manifest has offsets above the known end of its log generation: the records there now
+    belong to a later one."""
     rows = database.ranges.beyond_generation(manifest_id)
     if not rows:
         return

@@ -1,8 +1,8 @@
 """Makes one attempt visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        the receipt is stored, if this attempt is the newest; then the last record read is
-                              compared with the topic again (divergence.py); what lower attempts put and nobody
-                              published is declared taken back with the receipt, and now removed
+1. ``publish.receipt``        one statement stores the receipt, if this attempt is the newest, and declares the
+                              unpublished output of lower attempts taken back; then the last record read is compared
+                              with the topic again (divergence.py); then the output that was taken back is removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
                               tables: the attempt takes the marker row, and no lower attempt can take it any more
 3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
@@ -44,7 +44,7 @@ from tidemark.paths import RecordName
 from tidemark.sinks.base import Position, Sink, WriteMode
 from tidemark.sinks.capabilities import ServesCopy, TakesBack
 
-MENDED_AGAIN = 20  # times that a target may be as before after it was mended, since others change it too
+MENDED_AGAIN = 20  # times that a target may need the same repair again, because others change it too
 
 
 class Ending(StrEnum):
@@ -63,14 +63,14 @@ class Outcome:
     attempt: int
     ending: Ending
     counts: Counts
-    note: str | None = None  # what people should know although it ended well
+    note: str | None = None  # a problem that you should know of although the attempt ended well
 
     def noting(self, more: str | None) -> "Outcome":
         return self if more is None else replace(self, note="; ".join(note for note in (self.note, more) if note))
 
 
 class Publisher:
-    """Publishing for one pipeline: only this class adds what readers see, or removes it."""
+    """The publisher of one pipeline: only this class adds or removes what readers see."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -90,7 +90,7 @@ class Publisher:
         """Make one attempt's output visible in the five steps above, so that the manifest is done; may be repeated.
 
         ``failed`` has the errors of sinks that this attempt could not write to; the first error is raised at the end.
-        ``may_shrink``: a person has accepted that published records are gone from the log.
+        ``may_shrink``: you have accepted that published records are gone from the log.
         """
         failures = list(failed.values())
         attempt = receipt.attempt
@@ -116,16 +116,17 @@ class Publisher:
                 raise
             except TidemarkError as error:
                 failures.append(error)
-        left = self._clean_published(manifest.id, attempt, published)
+        not_cleaned = self._clean_published(manifest.id, attempt, published)
         if failures:
             raise failures[0]
         failpoint("publish.cleaned")
         counts = self.database.manifests.get(manifest.id).published_counts
-        return Outcome(manifest.id, attempt, Ending.PUBLISHED if moved else Ending.UNCHANGED, counts, note).noting(left)
+        ending = Ending.PUBLISHED if moved else Ending.UNCHANGED
+        return Outcome(manifest.id, attempt, ending, counts, note).noting(not_cleaned)
 
     def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
-        """Raise ``Blocked`` when other rows than a sink has appended would be appended to it, unless a person
-        lets them follow those of the attempt that is published; nothing was put yet."""
+        """Raise ``Blocked`` if a replay made other rows than a sink has appended: these would be appended, too. Nothing
+        was put yet. You can allow that other rows follow those of the published attempt (``receipt.follows``)."""
         for sink in sinks:
             published = manifest.published(sink.name)
             if (
@@ -152,7 +153,8 @@ class Publisher:
                     sink.discard(stored.receipt)
 
     def _publish_to(self, sink: Sink, manifest: Manifest, receipt: Receipt, *, moved: bool, last: bool) -> bool:
-        """Steps 2 to 4 for one sink; whether anything moved. ``last``: with it the manifest is done."""
+        """Do steps 2 to 4 for one sink; return whether anything moved. ``last``: the manifest is done after this
+        sink."""
         attempt = receipt.attempt
         same = self._published_alike(sink, manifest, receipt)
         if same:
@@ -169,7 +171,7 @@ class Publisher:
 
             try:
                 wait_for_turn(self.context, sink, manifest, fence)
-                # Again, after the hours of Spark: this publication gives the target a position that hides it.
+                # Again, because Spark may have run for hours, and the new position of the target would hide it later.
                 refuse_went_back(self.database, sink)
                 self._pin_target(sink)
                 refuse_foreign(sink, self._database_id)
@@ -179,14 +181,14 @@ class Publisher:
                 self._give_up(sink, receipt)
                 if isinstance(failed, TidemarkError):
                     with suppress(Unavailable, AccessDenied):
-                        refuse_foreign(sink, self._database_id)  # who adopts a target clears what is staged there
+                        refuse_foreign(sink, self._database_id)  # the database that adopts a target clears its staging
                 raise
         failpoint("publish.marked")
         return same is None
 
     def _pin_target(self, sink: Sink) -> None:
-        """Store which target a sink appends to before the first message: when it is created again before the mark, the
-        evidence of this attempt, which may lie elsewhere, does not count for the new one."""
+        """Store which target a sink appends to, before the first message. If the target is created again before the
+        mark, the evidence of this attempt, which may lie elsewhere, does not count for the new target."""
         if sink.write_mode is WriteMode.APPEND and (position := sink.ledger.position()) is not None:
             self._remember(sink, position)
 
@@ -195,10 +197,12 @@ class Publisher:
         self.database.targets.remember(sink.target, position.identity, position.number, position.table_id, columns)
 
     def _give_up(self, sink: Sink, receipt: Receipt) -> None:
-        """Remove what an attempt put that ends before its mark; with its record it stays, unless it was taken back.
+        """Remove the output of an attempt that ends before its mark. It stays if its record is there and it was not
+        taken back.
 
-        Taking back is declared first. A record whose answer was lost may arrive later, and is then not believed. When
-        the session is gone, nothing can be declared: then a record is removed that names what another one took back.
+        Taking back is declared in the database first. A record whose answer was lost may arrive later, and then does
+        not count. If the database session is lost, nothing can be declared; then only a record is removed whose objects
+        another attempt has taken back.
         """
         if not isinstance(sink.output, TakesBack):
             return
@@ -218,7 +222,8 @@ class Publisher:
             sink.discard(receipt)
 
     def _published_alike(self, sink: Sink, manifest: Manifest, receipt: Receipt) -> Receipt | None:
-        """The published receipt of a sink, if its rows and hours equal the new ones and are all there; else None."""
+        """Return the published receipt of a sink if its rows and hours equal the new ones and are all in the target;
+        else None."""
         published = manifest.published(sink.name)
         before = self.database.attempts.receipt(manifest.id, published.attempt) if published else None
         if before is None or before.digest(sink.name) != receipt.digest(sink.name) or before.hours != receipt.hours:
@@ -227,16 +232,16 @@ class Publisher:
             return None
         lost = [row for row in self.database.audits.missing(self.pipeline_name) if row["lost_values"]]
         if any((row["manifest_id"], row["sink"]) == (manifest.id, sink.name) for row in lost):
-            return None  # its rows are there, and not as they were
-        return replace(before, expectations=receipt.expectations)  # what is expected now may not be what was then
+            return None  # its rows are there, but have lost values
+        return replace(before, expectations=receipt.expectations)  # the expectations may be others now
 
     def _mark(
         self, manifest: Manifest, sink: Sink, visible: Receipt, attempt: int, *, state: AttemptState | None
     ) -> None:
-        """Step 4: ``visible`` is the receipt that readers see from here on, ``attempt`` the one that publishes it.
+        """Do step 4: ``visible`` is the receipt that readers see from here on, ``attempt`` the one that publishes it.
 
-        With a ``state`` the attempt ends so, and the manifest is done. Raises ``Fenced`` when it is not the newest, or
-        when ``visible`` was taken back.
+        With a ``state`` the attempt ends in it, and the manifest is done. Raises ``Fenced`` if the attempt is not the
+        newest, or if ``visible`` was taken back.
         """
         position = None
         with suppress(Unavailable, AccessDenied):  # then the next publication stores a higher one
@@ -256,7 +261,7 @@ class Publisher:
         self.database.attempts.end(manifest_id, attempt, state)
 
     def clean(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> None:
-        """Step 5: remove all that attempts up to this one left, except objects and record of the published attempt.
+        """Do step 5: remove leftovers of attempts up to this one, except objects and record of the published attempt.
 
         An attempt above the published one is declared taken back first.
         """
@@ -278,25 +283,24 @@ class Publisher:
                 sink.staging.clear(manifest_id, number)
 
     def _clean_published(self, manifest_id: int, attempt: int, sinks: Sequence[Sink]) -> str | None:
-        """Do step 5 for the sinks that show the attempt. Returns what is left there; readers do not see it."""
-        left = []
+        """Do step 5 for the sinks that show the attempt. Return a note about leftovers that could not be removed and
+        that readers do not see; else None."""
+        not_cleaned = []
         for sink in sinks:
             try:
                 self.clean(manifest_id, attempt, [sink])
             except Fenced:
                 raise
             except OF_ONE_SINK as error:
-                left.append(f"the next retry or close removes what it staged in sink {sink.name}: {error.what}")
-        return "; ".join(left) or None
+                not_cleaned.append(f"the next retry or close removes what it staged in sink {sink.name}: {error.what}")
+        return "; ".join(not_cleaned) or None
 
     def sweep(self, *, above: int = 0, also: Sequence[int] = (), dry_run: bool = False) -> list[int]:
-        """Clean up done manifests after an attempt that died, and mend what needs no source.
+        """Clean up done manifests after an attempt that died, and make the repairs that need no source.
 
-        Returns the ids of those with staged output, in a dry run too.
-
-        It looks at manifests with staged output, at those with ids above ``above`` whose newest evidence is not that of
-        the published attempt, and at those in ``also``, and reads the evidence of no others. It does not touch
-        manifests with a live attempt, and no sink that does not answer or belongs to another database.
+        Returns the ids of those with staged output, in a dry run too. Looks at manifests with staged output, at those
+        with ids above ``above`` whose newest evidence is not that of the published attempt, and at those in ``also``.
+        Leaves out manifests with a live attempt, sinks that do not answer, and sinks of another database.
         """
         swept: set[int] = set()
         for sink in self.context.sinks:
@@ -306,15 +310,15 @@ class Publisher:
                 staged = sink.staging.manifests()
                 mismatches = self.out_of_step(sink, above)
                 missing = [manifest_id for manifest_id, is_missing in mismatches.items() if is_missing]
-                # Without its marker a row of a table is mended by a replay only.
+                # If the marker of rows in a table is missing, only a replay repairs that.
                 out_of_step = [*mismatches] if isinstance(sink.output, TakesBack) else [*(mismatches.keys() - missing)]
-                forgotten = self.database.manifests.unknown(staged)  # after the sink: so it knows newer manifests
+                forgotten = self.database.manifests.unknown(staged)  # asked after the sink, so it knows newer manifests
                 ids = sorted({*staged, *out_of_step, *also})
                 done = self.database.manifests.find(self.pipeline_name, [ManifestState.DONE], ids) if ids else []
                 dead = [manifest for manifest in done if not manifest.alive]
                 if not dry_run:
                     self._sweep(sink, forgotten, dead)
-                    if missing:  # some of it may have been mended
+                    if missing:  # some may have been repaired
                         missing_evidence(self.database, sink, sink.ledger.evidence(above), above)
                     else:
                         keep_missing_evidence(self.database, sink, [], above)
@@ -322,7 +326,8 @@ class Publisher:
         return sorted(swept)
 
     def out_of_step(self, sink: Sink, above: int = 0) -> dict[int, bool]:
-        """The done manifests whose newest evidence is not that of what is published; true where it is missing."""
+        """Return the done manifests whose newest evidence is not that of the published attempt; true if it is
+        missing."""
         return self.database.publications.out_of_step(self.pipeline_name, sink.name, sink.ledger.evidence(above), above)
 
     def _sweep(self, sink: Sink, forgotten: Sequence[int], dead: Sequence[Manifest]) -> None:
@@ -335,17 +340,17 @@ class Publisher:
             self._clear_unknown(sink, manifest.id)
 
     def _clear_unknown(self, sink: Sink, manifest_id: int) -> None:
-        """Remove staging of attempts that this database does not know, since it was restored from an older copy."""
-        staged = sink.staging.attempts(manifest_id)  # before the database is asked: it knows all of these attempts
+        """Remove staging of attempts that this database does not know because it was restored from an older copy."""
+        staged = sink.staging.attempts(manifest_id)  # asked before the database, which then knows all live attempts
         newest_attempt = self.database.attempts.newest(manifest_id)
         for number in staged:
             if number > newest_attempt:
                 sink.staging.clear(manifest_id, number)
 
     def settle(self, manifest: Manifest, sink: Sink, attempt: int) -> Verdict:
-        """Bring a manifest in step in a sink, as far as that needs no source; returns the verdict that is left.
+        """Make database and sink agree about a manifest, as far as that needs no source. Return the verdict after that.
 
-        ``attempt`` is the newest attempt, and only the caller's may be alive.
+        ``attempt`` is the newest attempt. No attempt but the caller's may be alive.
         """
         for _ in range(attempt + MENDED_AGAIN):  # each attempt may have left something
             judged = judgement(self.database, manifest, sink)
@@ -362,18 +367,18 @@ class Publisher:
         )
 
     def _mend(self, judged: Judgement, attempt: int) -> bool:
-        """Return whether something was changed, so that the verdict is another one now."""
+        """Make the repair that a verdict asks for. Return whether something changed, and must be judged again."""
         manifest, sink = judged.manifest, judged.sink
         published = manifest.published(sink.name)
         evidence = judged.stored(judged.shown.evidence)
         match judged.verdict:
             case Verdict.MARK_MISSING if evidence:
                 if isinstance(sink.output, ServesCopy):
-                    sink.output.serve()  # the attempt may have died after COMMIT, before all was in the copy
+                    sink.output.serve()  # the attempt may have died after COMMIT, before it updated the copy
                 with suppress(Fenced):
                     self._mark(manifest, sink, evidence.receipt, attempt, state=None)
                     return True
-                # Still the newest: somebody has taken the output back meanwhile, so judge again.
+                # If the attempt is still the newest, another process has taken the output back meanwhile: judge again.
                 return isinstance(sink.output, TakesBack) and self.database.attempts.newest(manifest.id) == attempt
             case Verdict.SUPERSEDED if evidence:
                 if not self.database.attempts.take_back(manifest.id, evidence.receipt.attempt, sink.name):
@@ -404,7 +409,7 @@ class Publisher:
             raise self.overtaken(manifest_id, attempt)
 
     def overtaken(self, manifest_id: int, attempt: int) -> Fenced:
-        """The error of an attempt that is not the newest any more."""
+        """Return the error of an attempt that is no longer the newest, or whose output was taken back."""
         newer = [row for row in self.database.attempts.of_manifest(manifest_id) if row["attempt"] > attempt]
         ended_well = (AttemptState.PUBLISHED, AttemptState.UNCHANGED)
         newest_attempt = self.database.attempts.newest(manifest_id)

@@ -1,4 +1,4 @@
-"""Asks the database and a target about one manifest, and judges by ``tidemark.model.verdict``."""
+"""Asks the database and a target about one manifest, and judges the answers with ``tidemark.model.verdict``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class Judgement:
 
     @property
     def next_step(self) -> str:
-        """A command that can be copied; empty when there is nothing to do."""
+        """Return a command that can be copied; empty if there is nothing to do."""
         published = self.manifest.published(self.sink.name)
         if self.verdict is Verdict.EVIDENCE_MISSING and published and self.shown.evidence == published.attempt:
-            # Its record is there and says something else: records are read only of a manifest that is named.
+            # Its record is there and differs. A retry reads the record of a manifest only if it is named.
             return f"tidemark retry {self.manifest.pipeline_name} --manifest {self.manifest.id}"
         return next_step(self.manifest, next_step_of(self.verdict), self.sink.name)
 
@@ -43,10 +43,10 @@ def judgement(
     objects: bool = True,
     evidence: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Judge a manifest in a sink; the manifest must have been read before the call, and no attempt at it be alive.
+    """Judge a manifest in a sink. The caller has read the manifest before, and no attempt at it is alive.
 
-    Without ``objects`` those of a published attempt that has its record are not looked at, as for an audit that lists
-    them all. ``evidence`` is the highest attempt of each manifest in the sink, when the caller has listed them.
+    Without ``objects``, the objects of a published attempt with its record are not looked at; an audit lists them all
+    itself. ``evidence`` is the highest attempt of each manifest in the sink, if the caller has listed them.
     """
     known, receipts = known_of(database, manifest, sink)
     published = known.published
@@ -76,9 +76,9 @@ def known_of(database: ManifestDatabase, manifest: Manifest, sink: Sink) -> tupl
 
 
 def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """(manifest id, attempt) of the ``evidence``, attempts by manifest id, that this database does not know.
+    """Yield the (manifest id, attempt) of ``evidence`` (attempts by manifest id) that this database does not know.
 
-    The evidence must have been listed before the call. Nothing is read from the target.
+    The caller has listed the evidence before. Reads nothing from the target.
     """
     apart = database.publications.evidence_apart(sink.name, evidence)
     for manifest in database.manifests.find(ids=apart) if apart else ():
@@ -90,13 +90,13 @@ def unknown_evidence(database: ManifestDatabase, sink: Sink, evidence: Mapping[i
 
 
 def _is_of_retired_sink(database: ManifestDatabase, manifest_id: int, attempt: int | None) -> bool:
-    """Return whether a retired sink of the same target left this evidence: then it is no news, and none of this
-    sink."""
+    """Return whether a retired sink of the same target wrote this evidence: then the database knows it, and it does not
+    count for this sink."""
     return attempt is not None and database.attempts.is_of_retired_sink(manifest_id, attempt)
 
 
 def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Sink) -> str:
-    """The command for a published manifest without its evidence; its objects may be there."""
+    """Return the command for a published manifest whose record is missing; its objects may be there."""
     manifest = database.manifests.get(manifest_id)
     known, _ = known_of(database, manifest, sink)
     verdict = judge(known, Shown(published_whole=True), takes_back=isinstance(sink.output, TakesBack))
@@ -104,7 +104,7 @@ def step_without_evidence(database: ManifestDatabase, manifest_id: int, sink: Si
 
 
 def next_step(manifest: Manifest, step: NextStep, sink_name: str) -> str:
-    """The command for a step."""
+    """Return the command for a step."""
     if step in (NextStep.ATTEMPT, NextStep.RETRY):
         return manifest.retry
     return command(step, manifest.pipeline_name, manifest.id, sink_name)

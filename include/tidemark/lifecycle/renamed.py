@@ -1,5 +1,5 @@
-"""Names of pipelines: one that a pipeline had before is given to nobody else, and a file that was renamed by hand alone
-is not planned from the first record on."""
+"""Protects the names of pipelines. A former name is never used again. A pipeline whose file was only renamed by hand is
+refused, because it would read its topics from the first record on."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
-    """Raise ``ConfigurationError`` for a name that a pipeline had before, and for one whose targets have the name of
-    before still."""
+    """Raise ``ConfigurationError`` for the former name of a pipeline, and for a pipeline whose targets still have its
+    former name."""
     for row in database.pipelines.former_names(pipeline_name):
         old, new = row["name"], row["pipeline"]
         if old == pipeline_name:
@@ -29,15 +29,15 @@ def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
             )
         if row["in_targets"]:
             raise ConfigurationError(
-                f"the pipeline is being renamed from {old}, and its targets have the old name still",
+                f"the pipeline is being renamed from {old}, and its targets still have the old name",
                 next_step=f"end it: tidemark rename pipeline {old} {new} --why TEXT",
                 pipeline=pipeline_name,
             )
 
 
 def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None:
-    """Raise ``PlanRefused`` for a pipeline that was never planned and that makes the same rows of the same topics, in
-    the same targets, as another one: under its own name it would read every record once more."""
+    """Raise ``PlanRefused`` for a pipeline that was never planned and makes the same rows of the same topics in the
+    same targets as another one: it would read every record once more."""
     other = looks_renamed_from(pipeline, database)
     if other is not None:
         raise PlanRefused(
@@ -49,8 +49,8 @@ def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None
 
 
 def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | None:
-    """The pipeline on the lists whose file this may have been: the same except for the name. Those that share folders
-    on purpose are none."""
+    """Return the planned pipeline whose file this may have been: it is the same except for the name. Pipelines that
+    share folders on purpose do not count."""
     targets = {sink.name: sink.target for sink in pipeline.sinks}
     shared = {name for sink in pipeline.sinks for name in sink.sharing()}
     for row in database.pipelines.planned_alike(pipeline.name, targets, pipeline.earlier_fingerprints()):
@@ -62,7 +62,7 @@ def looks_renamed_from(pipeline: Pipeline, database: ManifestDatabase) -> str | 
 
 
 def _has_folders(pipeline: Pipeline, topics: Sequence[str], database: ManifestDatabase) -> bool:
-    """Return whether these are folders that the pipeline has written the topics to."""
+    """Return whether the pipeline is known to write these topics to the folders that it would use now."""
     known = {(row["pipeline"], row["sink"], row["topic"], row["folders"]) for row in database.sinks.folders(topics)}
     return all(
         (stream.pipeline, stream.sink, stream.topic, stream.folders) in known

@@ -8,7 +8,7 @@ from tidemark.model.manifest import Manifest, ManifestState
 
 
 def own_manifest(context: Context, manifest_id: int) -> Manifest:
-    """A manifest of this pipeline; ``NotFound`` names the pipeline that it belongs to."""
+    """Return a manifest of this pipeline. For a manifest of another one raise ``NotFound``, which names that one."""
     manifest = context.database.manifests.get(manifest_id)
     if manifest.pipeline_name != context.pipeline_name:
         raise NotFound(
@@ -19,10 +19,11 @@ def own_manifest(context: Context, manifest_id: int) -> Manifest:
 
 
 def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifest]:
-    """The manifests for ``retry``, without a live attempt: planned, failed or running ones, and done ones where a
-    replay has reached only some sinks; a blocked one only by its id.
+    """Return the manifests for ``retry`` that have no live attempt: planned, failed or running ones, and done ones
+    where a replay has reached only some sinks.
 
-    Raises ``IllegalTransition`` when an attempt at the named manifest is alive.
+    A blocked manifest is returned, and released, only by its id. Raises ``IllegalTransition`` if an attempt at the
+    named manifest is alive.
     """
     if manifest_id is None:
         half_replayed = context.database.manifests.half_replayed(context.pipeline_name, context.sink_names())
@@ -36,12 +37,12 @@ def unfinished(context: Context, manifest_id: int | None = None) -> list[Manifes
 
 
 def is_unfinished(context: Context, manifest: Manifest) -> bool:
-    """Return whether it is not done, or a replay has reached only some sinks."""
+    """Return whether a manifest is not done, or a replay has reached only some sinks."""
     return manifest.state is not ManifestState.DONE or bool(context.sinks_to_finish(manifest))
 
 
 def at_work(context: Context) -> list[Manifest]:
-    """The manifests that ``retry`` leaves out, because an attempt at them is alive."""
+    """Return the manifests that ``retry`` leaves out because an attempt at them is alive."""
     undone = context.database.manifests.undone(context.pipeline_name)
     return [manifest for manifest in undone if manifest.state is ManifestState.RUNNING and manifest.alive]
 
@@ -60,7 +61,8 @@ def refuse_at_work(manifests: Sequence[Manifest]) -> None:
 
 
 def replayable(context: Context, *, manifest_id: int | None = None, run_key: str | None = None) -> list[Manifest]:
-    """The manifests that a replay names: one by its id, or all of a run, or those that cover a run without any."""
+    """Return the manifests that a replay names: one by its id, or all of a run. If the run has none of its own, return
+    those that cover it."""
     if manifest_id is not None:
         return [own_manifest(context, manifest_id)]
     run = context.database.runs.find(context.pipeline_name, run_key or "")

@@ -12,17 +12,19 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.partitions import EPOCH
 from tidemark.planner import Chain, PartitionState, SpanStarts
 
-ASKED = 2_000  # times that one plan asks for at most; an answer takes some milliseconds
-LATEST = datetime(8965, 1, 1, tzinfo=UTC)  # a record stamped later, by a clock gone mad, is no reason to cut
+ASKED = 2_000  # a plan asks for at most so many times; an answer takes some milliseconds
+LATEST = datetime(8965, 1, 1, tzinfo=UTC)  # a record stamped later, by a broken clock, is no reason to cut
 
 
 def span_starts(
     context: Context, states: Sequence[PartitionState], chains: Sequence[Chain], *, first_plan: bool
 ) -> SpanStarts:
-    """The offsets at which slices are cut by time, as far as one plan may make slices; none without ``max_span``."""
+    """Return the offsets at which slices are cut by time, for at most ``max_slices`` slices; none without
+    ``max_span``."""
     settings = context.pipeline.source.slice
     if settings.max_span is None:
         return SpanStarts()
+    # Take the unread part of each partition, and begin with the oldest of their first timestamps.
     planned = {chain.at: chain.end for chain in chains}
     unread: dict[TopicPartition, int] = {}
     for state in states:
@@ -35,6 +37,7 @@ def span_starts(
     times = [stamp for stamp in stamps if stamp is not None and stamp < LATEST]
     if not times:
         return SpanStarts()
+    # Step from span to span. Skip spans without records: the next step starts at the earliest record found.
     offsets: list[Mapping[TopicPartition, int]] = []
     slices, when = 0, _next(min(times), settings.max_span)
     for _ in range(ASKED):
@@ -55,5 +58,5 @@ def span_starts(
 
 
 def _next(moment: datetime, span: timedelta) -> datetime:
-    """The end of the span that a moment is in."""
+    """Return the end of the span that a moment is in."""
     return EPOCH + ((moment - EPOCH) // span + 1) * span

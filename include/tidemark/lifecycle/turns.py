@@ -1,7 +1,7 @@
 """The turns of manifests: a sink that appends gets the records of a log in the order of their offsets.
 
-So an attempt is refused while a manifest with earlier records is unfinished, and waits while one is at work. Of a log
-that was cut, what is still to be read below the cut is in an earlier log generation, and comes earlier too.
+So an attempt is refused while a manifest with earlier records is unfinished, and waits while an attempt at it is alive.
+After a log was cut, unread offsets below the cut belong to an earlier log generation, and come earlier too.
 """
 
 import time
@@ -12,18 +12,19 @@ from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import Manifest
 from tidemark.sinks.base import Sink, WriteMode
 
-WAIT_S = 900.0  # for attempts at earlier records that are at work
+WAIT_S = 900.0  # for live attempts at earlier records
 ASK_S = 0.5
 
 
 def sort_by_turn(context: Context, own: Sequence[Manifest], taken: Sequence[Manifest]) -> list[Manifest]:
-    """A run's own manifests and those that it takes along, as it works on them: its own first, if it may."""
+    """Return the manifests in the order in which the run works on them: its own, then those that it takes along. If a
+    sink keeps the order of records (``in_order``), sort all of them by id."""
     manifests = [*own, *taken]
     return sorted(manifests, key=lambda manifest: manifest.id) if context.pipeline.in_order else manifests
 
 
 def refuse_before_turn(context: Context, sink: Sink, manifest: Manifest) -> None:
-    """Raise ``WorkFailed`` when a manifest with earlier records lacks its output, and nobody is at work on it."""
+    """Raise ``WorkFailed`` if a manifest with earlier records lacks its output and has no live attempt."""
     _refuse(context, sink, manifest, _earlier(context, sink, manifest))
 
 
@@ -41,14 +42,14 @@ def _refuse(context: Context, sink: Sink, manifest: Manifest, manifests: Sequenc
 
 
 def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Callable[[], None]) -> None:
-    """Wait until every earlier record is published in the sink; raises as ``refuse_before_turn``, and ``fence``."""
+    """Wait until every earlier record is published in the sink; raises as ``refuse_before_turn`` and as ``fence``."""
     deadline = time.monotonic() + WAIT_S
     while earlier := _earlier(context, sink, manifest):
         _refuse(context, sink, manifest, earlier)
         fence()
         if time.monotonic() > deadline:
             raise Unavailable(
-                f"manifest {earlier[0].id}, which has earlier records, is at work for more than {WAIT_S:.0f} s",
+                f"waited {WAIT_S:.0f} s for manifest {earlier[0].id}, which has earlier records and is still at work",
                 next_step=f"wait for it; then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
                 manifest=manifest.id,
                 sink=sink.name,
@@ -57,7 +58,8 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
 
 
 def _earlier(context: Context, sink: Sink, manifest: Manifest) -> list[Manifest]:
-    """The unfinished manifests that lack output of a sink and come before a manifest; none if that has its own."""
+    """Return the unfinished manifests that come before a manifest and lack output in a sink; none if the sink already
+    has the output of the manifest itself."""
     if sink.write_mode is not WriteMode.APPEND or manifest.published(sink.name):
         return []
     starts = {part.at: part.start for part in manifest.ranges}

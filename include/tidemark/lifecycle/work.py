@@ -1,8 +1,8 @@
-"""The manifests of a run in this process, as ``run``, ``retry`` and ``replay`` do them without Airflow: one after the
-other, or several at once where the pipeline file says so (``spark.parallel_slices``).
+"""Processes the manifests of a run in this process, for ``run``, ``retry`` and ``replay`` without Airflow: one after
+the other, or several at once if the pipeline file says so (``spark.parallel_slices``).
 
-Slices at once are threads. Each has a database session, a source and sinks of its own, so its attempts have what those
-of a process have: a session lock, a fence, receipts. Only Spark is shared, and the client of a source.
+Each slice that runs at once is a thread with a database session, a source and sinks of its own. So its attempts have
+what those of a process have: a session lock, a fence, receipts. Only Spark and the client of a source are shared.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,27 +16,27 @@ from tidemark.lifecycle.attempt import NOTHING, Allowed, process
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.failed_tasks import watched_process
 from tidemark.lifecycle.publish import Outcome
-from tidemark.model.manifest import Manifest
+from tidemark.model.manifest import Manifest, count_of
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 
-END_AGAIN_S = 0.5  # a job may begin just after all that were there have been ended
+END_AGAIN_S = 0.5  # end jobs again after this time: one may begin just after the others were ended
 
 
 class Progress:
-    """Is told what happens, and keeps it to itself; whoever wants to show it makes a subclass."""
+    """The receiver of what happens; it shows nothing. A subclass may show it."""
 
     def begins(self, manifest: Manifest, number: int, of: int) -> None:
-        """The ``number``-th of so many is next."""
+        """The ``number``-th manifest of so many begins."""
 
     def ended(self, outcome: Outcome) -> None:
-        """An attempt got through."""
+        """An attempt ended well."""
 
     def failed(self, error: TidemarkError) -> None:
-        """An attempt did not; others follow. The error of a single manifest is raised, and not told here."""
+        """An attempt failed, and others follow. Not called for a single manifest, whose error is raised."""
 
     def left_out(self, manifest: Manifest) -> None:
-        """An attempt is at work on it, so nobody else begins."""
+        """A manifest is left out, because an attempt at it is alive."""
 
 
 class SharedStage(Protocol):
@@ -45,7 +45,7 @@ class SharedStage(Protocol):
     def __call__(self, order: Order) -> Receipt: ...
 
     def start(self, records: int) -> None:
-        """Be ready for orders of so many records at most: what cannot be started from several threads at once."""
+        """Start what several threads cannot start at once. The orders will have at most so many records together."""
 
     def end_jobs(self) -> None:
         """End the jobs that are at work; the calls that wait for them then raise."""
@@ -61,10 +61,10 @@ def work_through(
     take_over: bool = False,
     allowed: Allowed = NOTHING,
 ) -> list[Manifest]:
-    """Process each; one that fails does not stop the others, unless an outside system is down: they would all wait.
+    """Process the manifests. If one fails, the others go on, unless an outside system is down: all would wait for it.
 
-    When it is one sink of several that is down, the others still get all of it. Returns what it left out, since an
-    attempt has begun at it after they were listed.
+    If only one of several sinks is down, the others still get everything. Returns the manifests that were left out,
+    because another attempt at them began after they were listed.
     """
     work = _Work(manifests, stage, progress, replay, take_over, allowed)
     at_once = min(context.pipeline.spark.parallel_slices, len(manifests))
@@ -79,8 +79,7 @@ def work_through(
 
 @dataclass
 class _Work:
-    """The manifests that are to be done, and the results. ``through`` may run in several threads, each with its own
-    context."""
+    """The manifests to process, and the results. ``through`` may run in several threads, each with its own context."""
 
     manifests: Sequence[Manifest]
     stage: SharedStage
@@ -89,21 +88,21 @@ class _Work:
     take_over: bool
     allowed: Allowed
     errors: list[TidemarkError] = field(default_factory=list)
-    defects: list[BaseException] = field(default_factory=list)  # of threads: errors that are none of ours
+    defects: list[BaseException] = field(default_factory=list)  # errors of threads that are not ``TidemarkError``
     left_out: list[Manifest] = field(default_factory=list)
-    _lock: Lock = field(default_factory=Lock)  # of what is waiting, and of the progress, told one thing at a time
+    _lock: Lock = field(default_factory=Lock)  # guards ``_waiting``, the results, and calls of ``progress``
     _interrupted: bool = False
 
     def __post_init__(self) -> None:
         self._waiting = list(enumerate(self.manifests, 1))
 
     def interrupt(self) -> None:
-        """No further manifest begins, and an attempt whose job was ended counts as interrupted."""
+        """Begin no further manifest; an attempt whose job was ended counts as interrupted."""
         self._interrupted = True
         self._waiting.clear()
 
     def in_thread(self, context: Context, ended: Event) -> None:
-        """``through`` in a thread; what it raises ends the work of all. ``ended`` is set in any case."""
+        """Call ``through`` in a thread; what it raises ends the work of all threads. Sets ``ended`` in any case."""
         try:
             self.through(context)
         except BaseException as defect:
@@ -113,7 +112,7 @@ class _Work:
             ended.set()
 
     def through(self, context: Context) -> None:
-        """Process what is waiting, one after the other, until nothing is."""
+        """Process the waiting manifests, one after the other, until none waits."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -159,15 +158,15 @@ class _Work:
 
 
 def _work_in_threads(context: Context, number: int, work: _Work) -> None:
-    """Work in so many threads. Ctrl-C ends their jobs, waits until their attempts have ended, and is then raised; what
-    is being published meanwhile is published. A second Ctrl-C is raised at once."""
+    """Work in so many threads. Ctrl-C ends their jobs, waits until their attempts have ended, and is then raised. An
+    attempt that is publishing at that time finishes. A second Ctrl-C is raised at once."""
     with ExitStack() as opened:
         contexts = [
             open_context(context.pipeline, opened.enter_context(context.database.reopened()), context.lookup)
             for _ in range(number)
         ]
         work.stage.start(sum(covered.span for manifest in work.manifests for covered in manifest.ranges))
-        # No join: Python 3.11 takes a thread for ended when Ctrl-C interrupts the join.
+        # Do not join: if Ctrl-C interrupts the join, Python 3.11 takes the thread for ended.
         ends = [Event() for _ in contexts]
         for own, ended in zip(contexts, ends, strict=True):
             Thread(target=work.in_thread, args=[own, ended], name="slice", daemon=True).start()
@@ -182,7 +181,7 @@ def _work_in_threads(context: Context, number: int, work: _Work) -> None:
 
 
 def _wait(ends: Sequence[Event], every: Callable[[], None] | None = None) -> None:
-    """Wait for all; ``every`` is called until then, at once and each ``END_AGAIN_S``."""
+    """Wait for all events. Until then, call ``every`` at once and each ``END_AGAIN_S``."""
     for ended in ends:
         while not ended.is_set():
             if every is not None:
@@ -198,12 +197,12 @@ def _several(context: Context, errors: list[TidemarkError], of: int) -> Tidemark
 
 
 def refuse_left_out(context: Context, left_out: Sequence[Manifest]) -> None:
-    """Raise when a replay has left something out."""
+    """Raise ``NotDone`` if a replay has left manifests out."""
     if left_out:
         commands = [
             f"tidemark replay {context.pipeline_name} --manifest {manifest.id} --take-over" for manifest in left_out
         ]
         raise NotDone(
-            f"not everything was replayed: {len(left_out)} left out, where an attempt is at work",
+            f"{count_of(len(left_out), 'manifest')} not replayed: another attempt is at work there",
             next_step=f"wait for it, or fence it: {'; '.join(commands)}",
         )

@@ -1,4 +1,4 @@
-"""Knowledge of logs that were cut: their generations, and where a log leaves what was published (docs/cut-logs.md).
+"""Logs that were cut: their generations, and the first offset that differs from what was published (docs/cut-logs.md).
 
-Frozen: a rarer case ends in a refusal that asks for ``--from``, not in more code here.
+Frozen: a rarer case is refused with a message that asks for ``--from``; it gets no more code here.
 """

@@ -1,10 +1,11 @@
 """Compares the log with the records that are published, and finds the first offset that may differ.
 
-A log that was cut and has grown again looks well by its ends alone. So the last published record of each chain is read
-again, and where no record was behind it, as where transactions were aborted, there must still be none: before a plan is
-stored, and before a person's decision on a cut log. The records are compared before an attempt publishes, too, which
-looks at what other attempts have staged. Where an accepted cut went through a published range, no last record is known
-of what it has left: that is compared by leader epochs alone.
+The ends of a log do not show that it was cut and has grown again. So Tidemark reads the last published record of each
+chain again. Offsets behind it that held no record, such as those of aborted transactions, must still hold none.
+
+Tidemark compares before it stores a plan, and before it makes a decision on a cut log. It also compares before an
+attempt publishes; then it looks at the records that other attempts have staged, too. If an accepted cut went through a
+published range, the last record of the remaining part is not known: that part is compared by leader epochs alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,7 +30,7 @@ Answers = Mapping[tuple[TopicPartition, int], Record | None]
 def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bool:
     """Return whether the log holds another record than the known one. ``record`` is the first at or after its offset.
 
-    ``may_vanish``: the topic is compacted, so a record that is gone says nothing.
+    ``may_vanish``: the topic is compacted, so a missing record is no difference.
     """
     if record is None or record.offset != known.offset:
         return not may_vanish
@@ -38,14 +39,14 @@ def differs(known: LastRecord, record: Record | None, *, may_vanish: bool) -> bo
 
 
 def _holds_other(at: TopicPartition, known: LastRecord, answers: Answers, *, may_vanish: bool) -> bool:
-    """Return whether the log was read at a known record and holds another one. What retention took, or was not read in
-    time, is no other."""
+    """Return whether the log was read at a known record and holds another one. A record that retention removed, or
+    that was not read in time, is no difference."""
     place = (at, known.offset)
     return place in answers and differs(known, answers[place], may_vanish=may_vanish)
 
 
 def _is_newer(record: Record, leader_epoch: int | None) -> bool:
-    """Return whether a later leader took the record in: after a log was cut, only a later leader can fill it again."""
+    """Return whether a later leader wrote the record: after a log was cut, only a later leader can fill it again."""
     return leader_epoch is not None and record.leader_epoch is not None and record.leader_epoch > leader_epoch
 
 
@@ -58,22 +59,24 @@ class CheckedLogs:
 
 
 def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[PartitionState]) -> CheckedLogs:
-    """Compare the newest published record of each chain with the log.
+    """Compare the newest published record of each chain with the log; where they differ, find the first offset that
+    may differ.
 
-    Where they differ, the first offset that may differ is looked for; raises ``Unavailable`` when the source does not
-    answer meanwhile.
+    Raises ``Unavailable`` if the source stops answering during that search.
     """
     by_place = {chain.at: chain for chain in chains}
     own = {state.at: by_place[state.at] for state in states if state.at in by_place}
     published = Published(context.database, list(own.values()))
     known, empty = published.newest_and_empty()
     logs = {state.at: state for state in states}
+    # Read all known records, and the offsets that held none, in one request.
     inside = [(at, part.last.offset) for at, part in known.items() if _holds(logs[at], part.last.offset)]
     behind = _starts(empty, logs)
     answers = context.source.records_from([*inside, *behind]) if inside or behind else {}
     search = Search(context.source, may_vanish=_may_vanish(context))
     first: dict[TopicPartition, int] = {}
     for at in {*known, *empty}:
+        # If the newest record differs, search below it. Else look only at the offsets behind it that held no record.
         if at in known and search.is_other(known[at], logs[at], answers):
             first[at] = search.first_difference(known[at], logs[at], published.below(own[at]))
             filled = search.first_filled(logs[at], published.empty_below(own[at], first[at]))
@@ -89,7 +92,8 @@ def checked_logs(context: Context, chains: Sequence[Chain], states: Sequence[Par
         if (at, offset) not in answers
     ]
     notes += [
-        f"{at.name}: whether there is still no record from offset {offset} on was not read in time; the next plan does"
+        f"{at.name}: offset {offset} and those after it, which held no record, were not read in time; the next plan "
+        "reads them"
         for at, offset in behind
         if (at, offset) not in answers
     ]
@@ -102,7 +106,7 @@ def _first_in_cut_ranges(
     cut_ranges: Mapping[TopicPartition, Sequence[CutRange]],
     logs: Mapping[TopicPartition, PartitionState],
 ) -> dict[TopicPartition, int]:
-    """Return the first offset in each partition whose log holds what cuts have left of published ranges."""
+    """Return, by partition, the first offset that may differ in the parts of published ranges that cuts have left."""
     first = {}
     for at, of_log in cut_ranges.items():
         offsets = [search.first_in_cut_range(cut_range, logs[at]) for cut_range in of_log]
@@ -111,10 +115,10 @@ def _first_in_cut_ranges(
 
 
 def first_difference_now(context: Context, chain: Chain) -> int | None:
-    """The first offset from which the log of a refused chain may differ from what is published by now; None when it
-    does not differ, or the topic is another one.
+    """Return the first offset at which the log of a refused chain may differ from what is published now; None if it
+    does not differ, or if the topic is another one.
 
-    Raises ``Unavailable`` when the source does not answer.
+    Raises ``Unavailable`` if the source does not answer.
     """
     places, _ = context.source.partitions([chain.at.topic])
     if chain.at not in places:
@@ -122,7 +126,7 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
     logs = checked_logs(context, [chain], list(_logs_now(context.source, [chain.at]).values()))
     if logs.notes:
         raise Unavailable(
-            f"the last published record of {chain.at.name} could not be read, so where the log differs is not known",
+            f"the last published record of {chain.at.name} could not be read, so it is not known where the log differs",
             next_step="nothing was decided; decide again",
             **chain.at.context,
         )
@@ -131,8 +135,8 @@ def first_difference_now(context: Context, chain: Chain) -> int | None:
 
 
 def vouched_now(context: Context, chain: Chain, end: int) -> int:
-    """The end of the newest published range up to an offset, when the log holds its last record: then it was not cut
-    below that. 0 when there is none, or it holds another record."""
+    """Return the end of the newest published range below an offset if the log still holds its last record: then the
+    log was not cut below that end. Return 0 if there is no such range, or the log does not hold the record."""
     part = Published(context.database, [chain]).below(chain)(end)
     places, _ = context.source.partitions([chain.at.topic])
     if part is None or chain.at not in places:
@@ -160,8 +164,8 @@ def _holds(log: PartitionState, offset: int) -> bool:
 
 
 def _still_held(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[tuple[int, int]]:
-    """Return those of these offsets that the log still holds and a reader may see, the lowest first; what meets is one
-    part."""
+    """Return the parts of these offsets that the log still holds and a reader may see, the lowest first. Adjacent parts
+    become one."""
     remaining: list[tuple[int, int]] = []
     for start, end in sorted(parts):
         start, end = max(start, log.log_start), min(end, log.last_stable)
@@ -175,12 +179,12 @@ def _still_held(parts: Sequence[tuple[int, int]], log: PartitionState) -> list[t
 def _starts(
     empty: Mapping[TopicPartition, Sequence[tuple[int, int]]], logs: Mapping[TopicPartition, PartitionState]
 ) -> list[tuple[TopicPartition, int]]:
-    """Return where each part begins that was read without a record and that the log still holds."""
+    """Return the start of each part that held no record when it was read and that the log still holds."""
     return [(at, start) for at, parts in empty.items() for start, _ in _still_held(parts, logs[at])]
 
 
 class Published:
-    """The published ranges of logs, over all their generations: of an earlier one, what lies below the next."""
+    """The published ranges of logs, over all their generations; of an earlier one only what lies below the next."""
 
     def __init__(self, database: ManifestDatabase, chains: Sequence[Chain]) -> None:
         self._database = database
@@ -189,12 +193,12 @@ class Published:
     def newest_and_empty(
         self,
     ) -> tuple[dict[TopicPartition, PublishedRange], dict[TopicPartition, list[tuple[int, int]]]]:
-        """The newest published range with a record of each partition that has one, and the offsets behind it that were
-        published and held no record."""
+        """Return two mappings by partition: the newest published range with a record, and the published offsets behind
+        it, which held no record."""
         newest: dict[TopicPartition, PublishedRange] = {}
         empty: dict[TopicPartition, list[tuple[int, int]]] = {}
         generations = {at: self._ends(at) for at in self._logs}
-        while generations:  # the present ones of all partitions at once, then the earlier of those that have no answer
+        while generations:  # ask for the present generation of all partitions, then for earlier ones where none has any
             published, without = self._database.ranges.newest_published(
                 [of_place[0] for of_place in generations.values()]
             )
@@ -209,7 +213,7 @@ class Published:
         return newest, {at: parts for at, parts in empty.items() if parts}
 
     def empty_below(self, chain: Chain, end: int) -> list[tuple[int, int]]:
-        """The published offsets that held no record, up to an offset and behind the newest record below it."""
+        """Return the published offsets below ``end`` that held no record and lie behind the newest record there."""
         empty: list[tuple[int, int]] = []
         for chain_id, generation_end in self._ends(chain.at):
             newest, without = self._database.ranges.newest_published([(chain_id, min(end, generation_end))])
@@ -219,14 +223,16 @@ class Published:
         return empty
 
     def _ends(self, at: TopicPartition) -> list[tuple[int, int]]:
-        """(chain id, end) of each generation of a log, the newest first."""
+        """Return (chain id, end) of each generation of a log, the newest first."""
         return [(generation.chain_id, generation.end) for generation in self._logs[at]]
 
     def cut_ranges(
         self, known: Mapping[TopicPartition, PublishedRange], different: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[CutRange]]:
-        """Return what cuts have left of published ranges, unless a later record confirms it: ``known`` are the newest
-        published ranges, in whose logs nothing below them has changed, but in the ``different`` ones."""
+        """Return the parts of published ranges that cuts have left, without those that a later record confirms.
+
+        ``known`` are the newest published ranges. They confirm all that lies below them, except in ``different`` logs.
+        """
         ends = {part[0]: (at, part) for at in self._logs for part in self._ends(at)[1:]}
         cut_ranges: dict[TopicPartition, list[CutRange]] = {}
         if ends:
@@ -237,7 +243,7 @@ class Published:
         return cut_ranges
 
     def below(self, chain: Chain) -> Callable[[int], PublishedRange | None]:
-        """Gives the newest published range with a record that ends at or below an offset."""
+        """Return a function that returns the newest published range with a record that ends at or below an offset."""
         generations = self._ends(chain.at)
 
         def newest_below(end: int) -> PublishedRange | None:
@@ -251,7 +257,7 @@ class Published:
 
 
 class Search:
-    """Finds where the log of a partition leaves what was published of it."""
+    """The search for the first offset where the log of a partition differs from what was published of it."""
 
     def __init__(self, source: Source, *, may_vanish: bool) -> None:
         self._source = source
@@ -266,9 +272,10 @@ class Search:
     def first_difference(
         self, part: PublishedRange, log: PartitionState, below: Callable[[int], PublishedRange | None]
     ) -> int:
-        """The first offset that may hold another record than was published; the log differs at the end of ``part``.
+        """Return the first offset that may hold another record than was published. The log differs at the end of
+        ``part``.
 
-        ``below`` gives the newest published range that ends at or below an offset.
+        ``below`` returns the newest published range that ends at or below an offset.
         """
         low, high = 0, part.end  # the first range where the log differs ends in [low, high]
         while low < high:
@@ -283,10 +290,10 @@ class Search:
     def first_filled(
         self, log: PartitionState, parts: Sequence[tuple[int, int]], answers: Answers | None = None
     ) -> int | None:
-        """Return the first offset that was published without a record and holds one now; None when all are as they
-        were.
+        """Return the start of the first part that was published without a record and holds one now; None if there is
+        none.
 
-        ``answers`` has the first record from each of them on, where it was read in time; without it the log is read.
+        ``answers`` has the first record from each start on, if it was read in time; without ``answers`` read the log.
         """
         for start, end in _still_held(parts, log):
             record = self._read(log, start) if answers is None else answers.get((log.at, start))
@@ -299,11 +306,11 @@ class Search:
         return None
 
     def first_in_cut_range(self, cut_range: CutRange, log: PartitionState) -> int | None:
-        """The first offset of what a cut has left of a range from which a later leader took the records in; None when
-        there is none. What is not read in time is compared the next time."""
+        """Return the first offset, in the part of a range that a cut has left, from which a later leader wrote the
+        records; None if there is none. What is not read in time is compared the next time."""
         low, high = max(cut_range.start, log.log_start), min(cut_range.end, log.log_end)
         cut = log.log_end if low <= log.log_end < cut_range.end else None
-        middle = high - 1  # most often it holds a record, and nothing has changed
+        middle = high - 1  # look at the end first: usually it holds a record, and nothing has changed
         while low < high:
             answers = self._source.records_from([(log.at, middle)])
             if (log.at, middle) not in answers:
@@ -323,7 +330,8 @@ class Search:
         return self.is_other(part, log, {(log.at, part.last.offset): self._read(log, part.last.offset)})
 
     def _first_inside(self, part: PublishedRange, log: PartitionState) -> int:
-        """By leader epochs, which only grow along a log, the exact offset; without them the start of the range."""
+        """Return the first offset that differs inside a range: exactly if leader epochs are known, which only grow
+        along a log; else the start of the range."""
         low, high = max(part.start, log.log_start), min(part.last.offset, log.log_end)
         if not self._is_of_later_leader(part, log, high):
             return low
@@ -336,8 +344,8 @@ class Search:
         return low
 
     def _is_of_later_leader(self, part: PublishedRange, log: PartitionState, offset: int) -> bool:
-        """Return whether no record from an offset on, up to the last one of the range, is of the leaders that were
-        read."""
+        """Return whether, from an offset up to the last one of the range, no record is of the leaders whose records
+        were read."""
         if part.last.leader_epoch is None:
             return False
         record = self._read(log, offset) if offset < log.log_end else None
@@ -355,14 +363,14 @@ class Search:
 
 
 def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shrink: bool) -> Receipt:
-    """The receipt with the leader epochs of its last records, if the log holds them and what was read below them.
+    """Return the receipt with the leader epochs of its last records. Checks that the log still holds them, and the last
+    records that were published or staged below them.
 
-    That is what is published up to there, and what other attempts have staged. The receipt is stored already: of two
-    attempts that overlap, the one that looks second sees what the other has read, or that its own is gone. So they
-    never publish records of two generations of a log, one above the other.
+    The caller has stored the receipt. So of two attempts that overlap, the second to check sees what the first has
+    read, or that its own records are gone. They never publish records of two generations of a log, one above the other.
 
-    Raises ``TopicChanged`` when the log was cut since: the offsets of the manifest may hold others now.
-    ``may_shrink``: a person has accepted that published records are gone.
+    Raises ``TopicChanged`` if the log was cut since: the offsets of the manifest may hold other records now.
+    ``may_shrink``: you have accepted that published records are gone.
     """
     database, may_vanish = context.database, may_shrink or _may_vanish(context)
     # Collect the records that the log should still hold: our own last ones, the newest published ones, and those that
@@ -370,7 +378,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
     counts = {(count.topic, count.partition): count for count in receipt.partitions}
     read = {covered.at: counts[covered.at.topic, covered.at.partition].last_record for covered in manifest.ranges}
     own = [(at, last) for at, last in read.items() if last is not None]
-    # In this order: what is published between the two questions is in both answers.
+    # Ask for staged records first: what is published between the two queries is then in both answers.
     staged = database.ranges.staged_below(manifest.id, receipt.attempt, receipt.sinks)
     all_published = Published(database, database.chains.of_manifest(manifest.id))
     known, empty = all_published.newest_and_empty()
@@ -380,8 +388,8 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
             empty.setdefault(each.at, []).append((each.last.offset + 1, each.end))
     readings = [(at, last, "the one that was read before", _find_out(context)) for at, last in own + published]
     readings += [(each.at, each.last, *_other_record_read(manifest, each)) for each in staged]
-    # Read all of them once. Search further, which is slower, only when these are right: first the offsets that were
-    # empty, then the first record of each published range.
+    # Read all of them once. Search further, which is slower, only if none differs: first in the offsets that were
+    # empty, then in the parts of published ranges that cuts have left.
     answers = context.source.records_from(list(dict.fromkeys((at, last.offset) for at, last, *_ in readings)))
     differs = (
         [
@@ -390,7 +398,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
             if _holds_other(at, last, answers, may_vanish=may_vanish)
         ]
         or [
-            (at, f"from offset {offset} on it held no record when that was read, and holds one now", _find_out(context))
+            (at, f"offset {offset} and those after it held no record before, and hold one now", _find_out(context))
             for at, offset in _filled(context, empty).items()
         ]
         or [
@@ -410,8 +418,7 @@ def confirmed(context: Context, manifest: Manifest, receipt: Receipt, *, may_shr
 
 
 def _filled(context: Context, empty: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> dict[TopicPartition, int]:
-    """Return, for each partition, the first offset that was read without a record and holds one now, if there is
-    one."""
+    """Return, by partition, the start of the first part that held no record when it was read and holds one now."""
     source = context.source
     logs = _logs_now(source, empty)
     starts = _starts(empty, logs)
@@ -436,7 +443,7 @@ def _find_out(context: Context) -> str:
 
 
 def _other_record_read(manifest: Manifest, staged: StagedRecord) -> tuple[str, str]:
-    """Return which record another attempt has read, and the next step when the log does not hold it any more."""
+    """Return which record another attempt has read, and the next step if the log no longer holds it."""
     which = f"the one that attempt {staged.attempt} of manifest {staged.manifest_id} read, which may be published yet"
     next_step = f"when all its sinks answer: tidemark retry {manifest.pipeline_name} --manifest {staged.manifest_id}"
     return which, next_step if staged.manifest_id == manifest.id else f"{next_step}; then this manifest"

@@ -1,7 +1,8 @@
-"""Finds the generations of a log: a partition of one topic id has a chain for each, as a person may accept a cut of it.
+"""Finds the generations of a log, the partition of one topic id. Each cut that you accept begins a new generation with
+a chain of its own.
 
-A generation holds the offsets from its anchor up to where its log was cut; from there on they are of a later one. So
-what is asked of the offsets of a log is asked of all its generations. A topic that was created again is another log.
+A generation holds the offsets from its anchor up to the offset where the log was cut; a later generation holds those
+after it. So a query about the offsets of a log goes to all its generations. A topic that was recreated is another log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from tidemark.planner import Chain
 
 @dataclass(frozen=True)
 class Generation:
-    """Offsets ``[start, end)`` of a log, and their chain; none, when the log was cut below where they begin."""
+    """The offsets ``[start, end)`` of a log that one chain holds; none if the log was cut below ``start``."""
 
     chain_id: int
     start: int
@@ -25,7 +26,7 @@ Logs = Mapping[TopicPartition, Sequence[Generation]]  # the newest generation fi
 
 
 def generations_of(database: ManifestDatabase, chains: Sequence[Chain]) -> dict[TopicPartition, list[Generation]]:
-    """The generation of each chain, up to the chain's end, and those before it."""
+    """Return by log the generation of each chain, up to the chain's end, then those before it, the newest first."""
     earlier = database.chains.earlier_generations([chain.id for chain in chains if chain.generation > 1])
     return {
         chain.at: [
@@ -37,7 +38,8 @@ def generations_of(database: ManifestDatabase, chains: Sequence[Chain]) -> dict[
 
 
 def parts_of(generations: Sequence[Generation], start: int, end: int) -> list[tuple[int, int, int]]:
-    """(chain id, start, end) of each part of the offsets ``[start, end)`` of a log that one generation holds."""
+    """Return (chain id, start, end) of each part of the offsets ``[start, end)`` of a log, one for each generation that
+    holds some of them."""
     parts = [
         (generation.chain_id, max(start, generation.start), min(end, generation.end)) for generation in generations
     ]
@@ -45,5 +47,5 @@ def parts_of(generations: Sequence[Generation], start: int, end: int) -> list[tu
 
 
 def start_of(generations: Sequence[Generation]) -> int:
-    """Return the offset at which the generations of a log begin: what lies before that was never planned."""
+    """Return the offset at which the generations of a log begin: offsets before it were never planned."""
     return min(generation.start for generation in generations)
