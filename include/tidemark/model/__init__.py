@@ -1,1 +1,1 @@
-"""The nouns of the glossary, frozen and plain: offsets, manifests, orders, receipts, digests, verdicts, problems."""
+"""The nouns of the glossary as frozen classes: offsets, manifests, orders, receipts, digests, verdicts, problems."""

@@ -1,11 +1,11 @@
-"""The address of topics, as a pipeline file says it: a connection or servers."""
+"""The address of topics, as a pipeline file names it: a connection or servers."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Address:
-    """One of the two is set; it holds no secret."""
+    """A connection or servers: one of the two is set. Contains no secret."""
 
     connection: str | None
     servers: str | None
@@ -14,7 +14,8 @@ class Address:
         return f"connection {self.connection}" if self.connection else str(self.servers)
 
     def is_same(self, other: "Address | None") -> bool:
-        """Return whether both have the same connection, or a server in common. Only they know if two others are one."""
+        """Return whether both have the same connection, or a server in common. Different addresses may still lead to
+        one cluster; this cannot be seen here."""
         if other is None:
             return False
         if self.connection is not None:

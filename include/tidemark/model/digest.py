@@ -26,8 +26,8 @@ _WRAP = 1 << 64
 _U64 = pa.uint64()
 SHORT = 64  # bytes: up to this length the texts of a column are hashed together, eight bytes at a time
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-_FORMER_NAMES = {"_is_deleted": "_deleted"}  # a digest has the name of release 0.2.0: stored digests stay valid
-_NULL = 0x6E756C6C6E756C6C  # what a null adds to its column's seed
+_FORMER_NAMES = {"_is_deleted": "_deleted"}  # digests use the name of release 0.2.0, so that stored ones stay valid
+_NULL = 0x6E756C6C6E756C6C  # combined with the seed of a column for a null; the bytes spell "nullnull"
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,30 @@ class Digest:
 
     @classmethod
     def zero(cls) -> "Digest":
-        """The digest of no rows."""
+        """Return the digest of no rows."""
         return cls()
 
     @classmethod
     def of(cls, first: pa.Array | pa.ChunkedArray, second: pa.Array | pa.ChunkedArray) -> "Digest":
-        """The digest of rows by their two hashes, as ``row_hashes`` returns them."""
+        """Return the digest of rows from their two hashes, as ``row_hashes`` returns them."""
         return cls(len(first), pc.sum(first).as_py() or 0, pc.sum(second).as_py() or 0)
 
     @classmethod
     def parse(cls, text: str) -> "Digest":
-        """The digest that ``str`` wrote; ``ValueError`` when it is not 48 hexadecimal digits."""
+        """Return the digest that ``str`` wrote; raises ``ValueError`` if the text is not 48 hexadecimal digits."""
         if len(text) != 48:
             raise ValueError(f"a digest has 48 hexadecimal digits, not {len(text)}")
         return cls(*(int(text[at : at + 16], 16) for at in (0, 16, 32)))
 
 
 def row_digest(rows: pa.RecordBatch | pa.Table) -> Digest:
-    """The digest of all rows over all columns, in schema order."""
+    """Return the digest of all rows over all columns, in schema order."""
     batches = rows.combine_chunks().to_batches() if isinstance(rows, pa.Table) else [rows]
     return sum((Digest.of(*row_hashes(batch)) for batch in batches), Digest.zero())
 
 
 def digest_of_texts(texts: Sequence[bytes]) -> Digest:
-    """The digest of texts, such as the lines of a file; not the digest of rows that hold these texts."""
+    """Return the digest of texts, such as the lines of a file. Rows with these texts have another digest."""
     halves = array("Q", b"".join([blake2b(text, digest_size=16).digest() for text in texts]))
     if sys.byteorder == "big":
         halves.byteswap()
@@ -77,12 +77,12 @@ def digest_of_texts(texts: Sequence[bytes]) -> Digest:
 
 
 def record_digest(key: bytes | None, value: bytes | None) -> str:
-    """The digest of one record as it is in the source, as 32 hexadecimal digits."""
+    """Return the digest of one record as it is in the source, as 32 hexadecimal digits."""
     return blake2b(_canonical([key, value]), digest_size=16).hexdigest()
 
 
 def row_hashes(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """The two hashes of each row, as ``uint64``; ``Digest.of`` sums those of any rows of the same schema."""
+    """Return the two hashes of each row as ``uint64``. ``Digest.of`` sums the hashes of rows of one schema."""
     rows = [pa.repeat(_scalar(0), batch.num_rows)] * 2
     for position, (field, column) in enumerate(zip(batch.schema, batch.columns, strict=True)):
         name = _FORMER_NAMES.get(field.name, field.name)
@@ -98,7 +98,8 @@ def _cell_hashes(words: pa.Array, seed: int) -> pa.Array:
 
 
 def _type_name(data_type: pa.DataType) -> str:
-    """A type without what a Parquet file may change: names of list items, nullability, width of lengths."""
+    """Return the name of a type without what a Parquet file may change: names of list items, nullability, width of
+    lengths."""
     if pa.types.is_dictionary(data_type):
         return _type_name(data_type.value_type)
     if pa.types.is_map(data_type):
@@ -111,8 +112,8 @@ def _type_name(data_type: pa.DataType) -> str:
 
 
 def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Two 64-bit words per value, null for null. Equal values have equal words; the two of a hashed value are
-    independent."""
+    """Return two 64-bit words per value, null for null. Equal values have equal words. The two words of a hashed value
+    are independent."""
     data_type = column.type
     if pa.types.is_dictionary(data_type):
         return _words(column.dictionary_decode())
@@ -131,7 +132,7 @@ def _words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _text_words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Words of text or bytes: short values all at once, each long value by a hash of its own."""
+    """Return the words of text or bytes: short values are hashed all at once, long ones one by one."""
     valid = pc.is_valid(column)
     texts = pc.fill_null(column.cast(pa.large_binary()), b"")
     short = pc.less_equal(pc.binary_length(texts), SHORT)
@@ -149,10 +150,10 @@ def _text_words(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _short_text_words(texts: pa.Array) -> list[pa.Array]:
-    """The length of each text and its bytes, as numbers of eight bytes, mixed and summed up.
+    """Return the two words of each text: its length and its bytes, eight at a time as a number, mixed and summed up.
 
-    Every place has its own factors, and zeros mix to zero. So the padding of a text, which depends on the longest text
-    of the column, does not change its words.
+    Each position has its own factors, and zeros mix to zero. So the padding of a text, which depends on the longest
+    text of the column, does not change its words.
     """
     lengths = pc.binary_length(texts).cast(_U64)
     count = -(-(pc.max(lengths).as_py() or 0) // 8)
@@ -191,7 +192,7 @@ def _fixed_width(column: pa.Array) -> pa.Array | None:
 
 
 def _mixed(words: pa.Array) -> pa.Array:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014): every input bit reaches every output bit."""
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood, 2014): every input bit reaches every output bit."""
     words = pc.multiply(pc.bit_wise_xor(words, pc.shift_right(words, _scalar(30))), _scalar(0xBF58476D1CE4E5B9))
     words = pc.multiply(pc.bit_wise_xor(words, pc.shift_right(words, _scalar(27))), _scalar(0x94D049BB133111EB))
     return pc.bit_wise_xor(words, pc.shift_right(words, _scalar(31)))
@@ -218,7 +219,7 @@ def _halves(content: bytes) -> tuple[int, int]:
 
 
 def _canonical(value: Any) -> bytes:
-    """A value as bytes: a letter for its type, its length where it has one, its content. Different values give
+    """Return a value as bytes: a letter for its type, the length if it varies, the content. Different values give
     different bytes."""
     if value is None:
         return b"n"

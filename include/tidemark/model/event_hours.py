@@ -1,4 +1,4 @@
-"""Event hours: which may be complete, and which of them other DAGs are told. An hour is its first moment, in UTC."""
+"""Event hours: which may be complete, and which are announced to other DAGs. An hour is its first moment, in UTC."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 
 HOUR = timedelta(hours=1)
 HOURS_OF_A_DAY = 24
-MOST_TOLD = 240  # at once, as Airflow stores each of them when the task ends; the others follow with the next run
+MOST_TOLD = 240  # hours announced at once: Airflow stores each when the task ends; the next run announces the others
 
 
 @dataclass(frozen=True)
 class HourState:
-    """An hour, how often it was complete, whether it is now, and the revision that others were told (0: none)."""
+    """An event hour. ``revision``: how often it became complete. ``told``: the announced revision (0: none)."""
 
     start: datetime
     revision: int
@@ -22,8 +22,8 @@ class HourState:
 
 @dataclass(frozen=True)
 class HourSelection:
-    """The hours that a list has: with ``newest`` only that many of the newest, and those that are open; with ``limit``
-    at most so many, the last ones ``before`` a time."""
+    """The hours that a list shows. ``newest``: only so many of the newest hours, and all incomplete ones. ``limit``: at
+    most so many, the last ones ``before`` a time. ``incomplete``: only those."""
 
     incomplete: bool = False
     newest: int | None = None
@@ -35,26 +35,26 @@ ALL_HOURS = HourSelection()
 
 
 def due(start: datetime, lateness: timedelta) -> datetime:
-    """The earliest cut with which an hour is complete."""
+    """Return the earliest cut with which an hour is complete."""
     return start + HOUR + lateness
 
 
 def last_due(cut: datetime, lateness: timedelta) -> datetime:
-    """A time from which on no hour may be complete with a cut: hours that begin later are not due."""
+    """Return the latest begin of an hour that may be complete with a cut: hours that begin later are not due."""
     return cut - lateness - HOUR
 
 
 def key(start: datetime) -> str:
-    """An hour as the key of a partition of Airflow, in the form that its mappers read by default."""
+    """Return an hour as the key of an Airflow partition, in the form that Airflow's mappers read by default."""
     return f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def hours_to_tell(hours: Iterable[HourState]) -> list[datetime]:
-    """The hours to tell now, so that a DAG that waits for the hours of a day starts when all of them are complete.
+    """Return the hours to announce now, so that a DAG that waits for the hours of a day starts when all are complete.
 
-    Airflow never forgets an hour that it was told, until a run has started with it. So while an hour that was told is
-    open again, nothing of its day is told: the last one missing would start a run without it. And when a whole day was
-    told before, a new revision tells all of its hours, because the next run waits for each of them again.
+    Airflow remembers an announced hour until a run has started with it. So while an announced hour is open again,
+    nothing of its day is announced: the last missing hour would start a run without it. If a whole day was announced
+    before, a new revision announces all its hours, because the next run waits for each of them again.
     """
     days: dict[date, list[HourState]] = {}
     for hour in hours:
@@ -77,10 +77,10 @@ def _hours_of_day(day: list[HourState]) -> list[datetime]:
 
 
 def states(rows: Iterable[Mapping[str, Any]]) -> list[HourState]:
-    """From rows of (hour, revision, complete, told)."""
+    """Return the states from rows of (hour, revision, complete, told)."""
     return [HourState(row["hour"], row["revision"], row["complete"], row["told"]) for row in rows]
 
 
 def window(cut: datetime, length: timedelta) -> datetime:
-    """The first hour that is kept without gaps and told: days are whole."""
+    """Return the first hour that is stored without gaps and announced: the begin of a day."""
     return (cut - length).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""The conditions that a pipeline expects its rows to meet, and the count of rows of a manifest that do not."""
+"""The conditions that a pipeline expects its rows to meet, and the count of rows that do not meet them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class ExpectationOrder:
-    """A condition in SQL; ``at_most`` rows of a manifest may not meet it, a number or a share. None: any number."""
+    """A condition in SQL. At most ``at_most`` rows of a manifest may fail it: a number or a share; None: any number."""
 
     name: str
     check: str
@@ -22,13 +22,14 @@ class ExpectationOrder:
 
     @property
     def question(self) -> str:
-        """SHA-256 of name and condition: what a person accepts for a manifest. Another condition is another one."""
+        """Return the SHA-256 of name and condition. ``accept`` stores it for a manifest; if either changes, the new
+        condition must be accepted again."""
         return sha256(f"{self.name}\n{self.check}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, order=True)
 class RecordPlace:
-    """A record in its source."""
+    """The place of a record in its source."""
 
     topic: str
     partition: int
@@ -40,9 +41,9 @@ class RecordPlace:
 
 @dataclass(frozen=True)
 class ExpectationCount:
-    """``unmet`` of ``rows`` do not meet a condition; of these it is null for ``unknown``, or cannot be evaluated.
+    """The count for one condition: ``unmet`` of ``rows`` do not meet it. For ``unknown`` of these it is null, or fails.
 
-    ``examples`` are the records at the lowest places, three at most, the same however tasks share the records.
+    ``examples`` are the records at the lowest places, at most three. They do not depend on how tasks share the records.
     """
 
     name: str
@@ -67,7 +68,7 @@ class ExpectationCount:
 
 
 def expectations_together(counts: Iterable[ExpectationCount]) -> tuple[ExpectationCount, ...]:
-    """Counts of one condition added up, in the order in which they come first."""
+    """Return the counts added up by condition, in the order in which the conditions first appear."""
     together: dict[str, ExpectationCount] = {}
     for count in counts:
         together[count.name] = together[count.name].plus(count) if count.name in together else count
@@ -79,7 +80,7 @@ def expectation_from(raw: Mapping[str, Any]) -> ExpectationCount:
 
 
 def beyond_limit(order: ExpectationOrder, count: ExpectationCount) -> bool:
-    """Return whether more rows do not meet a condition than it allows; a share of the rows is rounded up."""
+    """Return whether more rows fail a condition than it allows; a share of the rows is rounded up."""
     allowed = DeadLetterLimit(order.at_most).allowed(count.rows)
     return allowed is not None and count.unmet > allowed
 
@@ -87,9 +88,9 @@ def beyond_limit(order: ExpectationOrder, count: ExpectationCount) -> bool:
 def check_expectations(
     orders: Iterable[ExpectationOrder], counts: Iterable[ExpectationCount], accepted: Iterable[str] = ()
 ) -> None:
-    """Raise ``Blocked`` when more rows of a manifest than a condition allows do not meet it; it tells of all such.
+    """Raise ``Blocked`` if more rows of a manifest fail a condition than it allows; it names all such conditions.
 
-    ``accepted``: the questions that a person has answered for this manifest.
+    ``accepted``: the ``question`` of each condition that you have accepted for this manifest.
     """
     by_name = {count.name: count for count in counts}
     wrong = []

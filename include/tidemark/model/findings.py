@@ -1,4 +1,4 @@
-"""The results of the checks of ``tidemark doctor``. A finding must not hold a secret: it is printed."""
+"""The results of the checks of ``tidemark doctor``. A finding must not contain a secret, because it is printed."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ CLOCK_S = 5.0  # a larger difference of clocks is a warning: cuts are times
 
 
 class Severity(StrEnum):
-    """Only ``failed`` keeps a pipeline from working."""
+    """The severity of a finding; only ``failed`` stops a pipeline from working."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check; ``next_step`` is empty when there is nothing to do."""
+    """One result of a check; ``next_step`` is empty if there is nothing to do."""
 
     check: str
     severity: Severity
@@ -41,7 +41,8 @@ def failed(check: str, message: str, next_step: str) -> Finding:
 
 
 def clock(check: str, owner: str, ahead: float) -> Finding:
-    """Return how far the clock of ``owner`` is ahead of this machine's, in seconds; negative when it is behind."""
+    """Return a finding about the clock of ``owner``, which is ``ahead`` of this machine's by so many seconds (negative:
+    behind)."""
     if abs(ahead) <= CLOCK_S:
         return ok(check, f"the clock of {owner} agrees with this machine's within {abs(ahead):.1f} s")
     direction = "ahead of" if ahead > 0 else "behind"
@@ -53,7 +54,7 @@ def clock(check: str, owner: str, ahead: float) -> Finding:
 
 
 def disk_space(check: str, folder: Path) -> Iterator[Finding]:
-    """Free space on the disk of a folder, which need not exist yet."""
+    """Yield a finding about the free space on the disk of a folder; the folder need not exist yet."""
     place = existing(folder)
     free = shutil.disk_usage(place).free
     message = f"{free / GIB:.1f} GiB free at {place}"
@@ -64,5 +65,5 @@ def disk_space(check: str, folder: Path) -> Iterator[Finding]:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest parent that exists."""
+    """Return the folder, or its nearest parent that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

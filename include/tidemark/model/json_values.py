@@ -1,4 +1,4 @@
-"""Turns values into those of JSON: what ``--json`` prints and the page answers is made of the same dataclasses.
+"""Turns dataclasses into JSON. ``--json`` and the page use the same dataclasses.
 
 Each field is a key, in the order of the class, and so is each property that is marked with ``in_json``.
 """
@@ -10,21 +10,23 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, TypeVar
 
-NOT_IN_JSON: Final[Mapping[str, str]] = {"json": "not"}  # of a field that only the code needs
-INLINE: Final[Mapping[str, str]] = {"json": "inline"}  # the keys of this field's value stand among those of its holder
+NOT_IN_JSON: Final[Mapping[str, str]] = {"json": "not"}  # marks a field that only the code needs
+INLINE: Final[Mapping[str, str]] = {"json": "inline"}  # marks a field whose keys become keys of the outer object
 Getter = TypeVar("Getter", bound=Callable[[Any], Any])
 
 
 def in_json(getter: Getter) -> Getter:
-    """Mark the getter of a property: JSON has it as a key."""
+    """Mark the getter of a property, so that the property becomes a key in JSON."""
     vars(getter)["in_json"] = True
     return getter
 
 
 def json_value(value: object) -> Any:
-    """For the encoder of JSON, what it does not know: a dataclass by its keys, bytes as base64, a time in ISO format.
+    """Convert a value that the JSON encoder does not know: a dataclass to a dictionary, bytes to base64, a time to ISO
+    format.
 
-    The encoder goes on with the values in a dataclass: ``asdict`` would copy them all, in four times the time.
+    The encoder itself converts the values inside a dataclass; ``asdict`` would copy them all and take four times as
+    long.
     """
     if is_dataclass(value):
         return dict(_pairs(value))
@@ -45,7 +47,8 @@ def _pairs(value: object) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _keys(kind: Any) -> tuple[tuple[str, str], ...]:
-    """Each attribute and its key, which is empty for one that stands inline. A pipeline is known by its name alone."""
+    """Return each attribute with its key; the key is empty for an inline one. ``pipeline_name`` has the key
+    ``pipeline``."""
     public = [field for field in fields(kind) if field.metadata != NOT_IN_JSON]
     keys = [(field.name, "" if field.metadata == INLINE else field.name) for field in public]
     for base in reversed(kind.__mro__):

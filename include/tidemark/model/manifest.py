@@ -1,4 +1,4 @@
-"""Manifests as the database knows them: states, counts, what is published. Frozen and plain."""
+"""Manifests as the database knows them: states, counts, publications. All classes are frozen."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +12,7 @@ from tidemark.model.partitions import LastRecord
 
 
 class ManifestState(StrEnum):
-    """The work that a manifest still needs. What readers see depends on its publications only."""
+    """The state of the work on a manifest. What readers see depends only on its publications."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -46,11 +46,11 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True)
 class ManifestSelection:
-    """The manifests that a list has: all of this is true of them; None leaves nothing out.
+    """The manifests that a list shows: those that meet all these conditions; None is no condition.
 
-    ``since`` and ``until`` (UTC when they have no zone): of the runs that read up to a time in ``(since, until]``, as a
-    period of the timeline has them. ``topic`` and ``partition``: with offsets of them. ``lacks``: done, and not in the
-    sink of this name, which ``fill`` would change.
+    ``since`` and ``until`` (without a zone: UTC): manifests of runs that read up to a time in ``(since, until]``, like
+    a period of the timeline. ``topic`` and ``partition``: manifests with offsets of them. ``lacks``: done manifests
+    whose output is not in the sink of this name; ``fill`` would put it there.
     """
 
     state: ManifestState | None = None
@@ -62,29 +62,29 @@ class ManifestSelection:
 
 
 ALL_MANIFESTS = ManifestSelection()
-LISTED = 10  # ids of manifests in a line
-COUNTED = 1_000  # manifests that a list counts: there may be millions
+LISTED = 10  # a line names at most so many ids
+COUNTED = 1_000  # a list counts at most so many manifests, because there may be millions
 
 
 def listed(values: Sequence[int] | Sequence[str]) -> str:
-    """The first ids or names, for a line of text."""
+    """Return the first ids or names, for a line of text."""
     return ", ".join(map(str, values[:LISTED])) + (" .." if len(values) > LISTED else "")
 
 
 def count_of(number: int, what: str) -> str:
-    """``1 record``, ``2,000 records``: for a line of text, of words that have their plural by an s."""
+    """Return ``1 record`` or ``2,000 records``, for a line of text. The plural of the word ends with s."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def counted(number: int) -> str:
-    """A number of manifests that were counted up to ``COUNTED + 1``, for a line of text."""
+    """Return a number of manifests for a line of text; it was counted up to ``COUNTED + 1``."""
     return f"more than {COUNTED:,}" if number > COUNTED else f"{number:,}"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of a decision, in a dry run the one it would have: lines for people, and the ids of the changed and
-    new manifests."""
+    """The result of a decision, or in a dry run the result that it would have: lines for the user, and the ids of
+    changed and new manifests."""
 
     lines: tuple[str, ...]
     manifests: tuple[int, ...] = ()
@@ -93,13 +93,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class Counts:
-    """Records, each term measured: ``invisible`` is the only remainder (``span - read``).
+    """The counts of records. Each is measured, except ``invisible``, which is the remainder ``span - read``.
 
-    ``written`` counts rows. A record may have several: ``exploded`` are those beyond the first of each.
+    ``written`` counts rows. A record may become several rows: ``exploded`` counts those beyond the first of each.
     Of the rows ``written`` to a table, ``superseded`` ones had a later row of the same key in the manifest, and
     ``stale`` ones had a newer row in the table; the others are in the table. ``unknown_fields`` counts the fields of
-    records that the schema does not have; a record with two of them counts twice. ``unmet`` counts the rows that do not
-    meet an expectation; a row that does not meet two of them counts twice.
+    records that the schema does not have; a record with two of them counts twice. ``unmet`` counts the rows that fail
+    an expectation; a row that fails two of them counts twice.
     """
 
     read: int = 0
@@ -115,8 +115,7 @@ class Counts:
     unmet: int = 0
 
     def described(self) -> str:
-        """Return in words what became of the records read: written and dead-lettered ones always, the others where
-        there are some."""
+        """Return a text with the counts: ``written`` and ``dead-lettered`` always, the others if they are not 0."""
         rare = {
             "filtered": self.filtered, "deduplicated": self.deduplicated, "exploded": self.exploded,
             "superseded": self.superseded, "stale": self.stale, "fields not in the schema": self.unknown_fields,
@@ -127,7 +126,7 @@ class Counts:
 
     @property
     def adds_up(self) -> bool:
-        """Return whether each record read became rows, or was kept as a dead letter, filtered or deduplicated."""
+        """Return whether each record that was read became rows, became a dead letter, was filtered or deduplicated."""
         return self.read + self.exploded == self.written + self.dead_lettered + self.filtered + self.deduplicated
 
     def __add__(self, other: Self) -> "Counts":
@@ -136,7 +135,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class WithoutRows:
-    """Records that became no rows: dead letters, filtered and deduplicated ones; and offsets that are lost."""
+    """The counts of records that became no rows (dead letters, filtered, deduplicated), and of lost offsets."""
 
     dead_lettered: int = 0
     filtered: int = 0
@@ -144,7 +143,7 @@ class WithoutRows:
     lost: int = 0
 
     def described(self) -> str:
-        """Such as "3 dead letters, 5 lost offsets, 2 filtered"; empty when there are none."""
+        """Return a text such as "3 dead letters, 5 lost offsets, 2 filtered"; empty if all counts are 0."""
         parts = [count_of(self.dead_lettered, "dead letter")] if self.dead_lettered else []
         parts += [count_of(self.lost, "lost offset")] if self.lost else []
         parts += [f"{self.filtered:,} filtered"] if self.filtered else []
@@ -156,7 +155,7 @@ class WithoutRows:
 class Publication:
     """The attempt that readers see of one manifest in one sink.
 
-    ``behind``: a newer attempt, which was to write to this sink too, is published in another one.
+    ``behind``: a newer attempt is published in another sink; it should have written to this one too.
     """
 
     sink: str
@@ -179,9 +178,9 @@ class PublishedRange:
 
 @dataclass(frozen=True)
 class CutRange:
-    """The part of a published range that a cut of the log has left, offsets ``[start, end)``.
+    """The part ``[start, end)`` of a published range that still exists after the log was cut inside the range.
 
-    Its last record is not known, only that no leader later than ``leader_epoch`` took it in.
+    Its last record is not known, only that no leader later than ``leader_epoch`` wrote it.
     """
 
     start: int
@@ -193,7 +192,7 @@ class CutRange:
 class StagedRecord:
     """The last record that an attempt has read of a partition, and that may still be published.
 
-    From there to ``end``, where its range ends, it has read no other.
+    The range of the attempt ends at ``end``; it read no record between this one and ``end``.
     """
 
     at: TopicPartition
@@ -207,10 +206,10 @@ class StagedRecord:
 class KnownSink:
     """A sink as the database knows it, whether the pipeline file still has it or not.
 
-    ``renamed_from`` is the name that its target still has, while a renaming has not ended. The publications of a
+    ``renamed_from`` is the name that its target still has while the sink is being renamed. The publications of a
     retired sink do not count. ``row_order`` is the column that decides which of two rows of a key is newer; None: the
-    later offset does, or rows have no key. ``record_key``: the columns that ``key: record_key`` has meant since the
-    first plan; None where the file lists them.
+    offset decides, or rows have no key. ``record_key``: the columns that ``key: record_key`` has meant since the first
+    plan; None if the file lists the columns.
     """
 
     name: str
@@ -223,7 +222,7 @@ class KnownSink:
 
     @property
     def has_files(self) -> bool:
-        """Return whether the target is a folder or a bucket, whose files the receipts name."""
+        """Return whether the target is a folder or a bucket; then the receipts name its files."""
         return self.target.startswith(("/", "s3://"))
 
     @property
@@ -235,9 +234,9 @@ class KnownSink:
 class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
-    ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks that have no
-    publication of it though it is done: they were added later, or are not in the pipeline file. ``retry_at``: when
-    Airflow tries a failed one again, at the latest; None: nobody does by himself.
+    ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks without a
+    publication of a done manifest: they were added later, or are not in the pipeline file. ``retry_at`` is the latest
+    time at which Airflow tries a failed one again; None: it does not.
     """
 
     id: int
@@ -250,15 +249,14 @@ class Manifest:
     created_at: datetime
     done_at: datetime | None
     alive: bool
-    retired: bool = field(metadata=NOT_IN_JSON)  # a person ended a log generation it was planned on
+    retired: bool = field(metadata=NOT_IN_JSON)  # a decision has ended a log generation that it was planned on
     ranges: tuple[Range, ...]
     publications: tuple[Publication, ...]
     unfilled: tuple[str, ...] = ()
-    # Sinks of which a person has accepted that they lack it, and the run of Airflow that was to process it last.
-    given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)
-    dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)
+    given_up: tuple[str, ...] = field(default=(), metadata=NOT_IN_JSON)  # sinks whose lack of it was accepted
+    dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)  # the newest DAG run that had to process it
     retry_at: datetime | None = None
-    silent: str | None = field(default=None, metadata=NOT_IN_JSON)  # the source that did not answer, when it failed
+    silent: str | None = field(default=None, metadata=NOT_IN_JSON)  # the source that did not answer, so that it failed
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)
@@ -266,22 +264,22 @@ class Manifest:
     @property
     @in_json
     def counts(self) -> Counts | None:
-        """Those of the first sink; None until something is published."""
+        """Return the counts of the first sink; None until something is published."""
         return self.publications[0].counts if self.publications else None
 
     @property
     def published_counts(self) -> Counts:
-        """``counts``; zeros until something is published."""
+        """Return ``counts``; zeros until something is published."""
         return self.counts or Counts()
 
     @property
     @in_json
     def published_attempt(self) -> int | None:
-        """The attempt that readers see, with several sinks the lowest of them; None before the first publication."""
+        """Return the attempt that readers see, the lowest one over all sinks; None before the first publication."""
         return min((publication.attempt for publication in self.publications), default=None)
 
     @property
     def retry(self) -> str:
-        """The command that finishes it: a blocked one is left out of all others, and is released by its id."""
+        """Return the command that finishes the manifest; a blocked one is finished only by its id."""
         by_id = f" --manifest {self.id}" if self.state is ManifestState.BLOCKED else ""
         return f"tidemark retry {self.pipeline_name}{by_id}"

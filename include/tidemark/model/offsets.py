@@ -10,9 +10,9 @@ from tidemark.model.json_values import INLINE, NOT_IN_JSON
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:
-    """One partition of one topic, as long as that is not made again.
+    """One partition of one topic, until the topic is deleted.
 
-    ``topic_id`` is the broker's id: a topic that was deleted and created again has another id, and its offsets must
+    ``topic_id`` is the broker's id. A topic that was deleted and created again has another id, and its offsets must
     never be compared with those of the old topic.
     """
 
@@ -22,12 +22,12 @@ class TopicPartition:
 
     @property
     def name(self) -> str:
-        """Topic and partition as messages call them, such as ``flights-0``."""
+        """Return topic and partition as messages name them, such as ``flights-0``."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def context(self) -> dict[str, object]:
-        """Topic and partition for the context of an error."""
+        """Return topic and partition for the context of an error."""
         return {"topic": self.topic, "partition": self.partition}
 
 
@@ -50,12 +50,12 @@ class Range:
             raise ValueError(f"not a range: [{self.start}, {self.end})")
 
     def __str__(self) -> str:
-        """As messages call it, such as ``flights-0 [0, 1,000)``."""
+        """Return the range as messages name it, such as ``flights-0 [0, 1,000)``."""
         return f"{self.at.name} [{self.start:,}, {self.end:,})"
 
     @property
     def context(self) -> dict[str, object]:
-        """The partition and the offsets for the context of an error."""
+        """Return the partition and the offsets for the context of an error."""
         return {**self.at.context, "offsets": f"[{self.start},{self.end})"}
 
     @property
@@ -66,7 +66,7 @@ class Range:
 def split(ranges: list[Range], parts: int) -> list[list[Range]]:
     """Cut every range into ``parts`` consecutive pieces whose sizes differ by at most one offset; a list per part.
 
-    Empty pieces are left out, so a part may hold fewer ranges; joined again the pieces are exactly the ranges.
+    Empty pieces are left out, so a part may have fewer ranges. Together, the pieces are exactly the ranges.
     """
     pieces: list[list[Range]] = [[] for _ in range(parts)]
     for range_ in ranges:
@@ -78,13 +78,14 @@ def split(ranges: list[Range], parts: int) -> list[list[Range]]:
 
 
 def range_content(range_: Range) -> dict[str, Any]:
-    """A range as records and orders hold it: the log generation has the key ``incarnation``, as in the records that
-    release 0.2.0 left in targets."""
+    """Return a range as records and orders store it. The log generation has the key ``incarnation``, as in the records
+    that release 0.2.0 wrote into targets."""
     content = asdict(range_)
     content["incarnation"] = content.pop("generation")
     return content
 
 
 def range_from(raw: Mapping[str, Any]) -> Range:
-    """The range of ``range_content``; ``KeyError``, ``TypeError`` or ``ValueError`` when it is damaged."""
+    """Return the range that ``range_content`` wrote; raises ``KeyError``, ``TypeError`` or ``ValueError`` if it is
+    damaged."""
     return Range(TopicPartition(**raw["at"]), raw["start"], raw["end"], raw["incarnation"], raw["anchor"])

@@ -1,4 +1,4 @@
-"""The order: all that Spark must know to do one attempt. Frozen, plain, and readable as JSON."""
+"""The order: all that Spark must know to do one attempt. It is frozen and can be written as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ from tidemark.model.offsets import Range, range_content, range_from
 from tidemark.model.storable import Storable, storable_from
 from tidemark.paths import staging_folder
 
-TASK_RANGES = 25  # of one task at most: Spark keeps a consumer for each until the task ends
+TASK_RANGES = 25  # ranges of one Spark task at most: Spark keeps a consumer for each until the task ends
 
 
 class OnError(StrEnum):
@@ -44,7 +44,7 @@ class TimeUnit(StrEnum):
 
 @dataclass(frozen=True)
 class SourceOrder:
-    """The source of an order: its kind and what that kind's Spark face needs."""
+    """The source of an order: its kind, and the options for the kind's module ``spark``."""
 
     kind: str
     options: dict[str, Any]
@@ -52,9 +52,9 @@ class SourceOrder:
 
 @dataclass(frozen=True)
 class TransformOrder:
-    """One transform of an order: its kind and what that kind needs.
+    """One transform of an order: its kind and the kind's options.
 
-    ``whole_partitions``: one task must read all of a range, because what becomes of a row depends on earlier ones.
+    ``whole_partitions``: one task must read all of a range, because the result for a row depends on earlier rows.
     ``fans_out``: it may make several rows of one.
     """
 
@@ -66,7 +66,7 @@ class TransformOrder:
 
 @dataclass(frozen=True)
 class SinkOrder:
-    """One sink of an order: its name, its kind and what that kind needs."""
+    """One sink of an order: its name, its kind and the kind's options."""
 
     name: str
     kind: str
@@ -75,7 +75,7 @@ class SinkOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """All that Spark must know to do one attempt; it needs no database and holds no secret."""
+    """All that Spark must know to do one attempt. Spark needs no database; the order contains no secret."""
 
     pipeline_name: str
     manifest_id: int
@@ -90,34 +90,34 @@ class Order:
     record_bytes: float | None = None  # of key and value, as measured on earlier manifests; None before the first
     max_dead_letters: int | str | None = None  # of the manifest: a number, or a share such as 0.1%; None: any number
     storable: tuple[Storable, ...] = ()  # the limits of all sinks of the pipeline, also of those not written here
-    expectations: tuple[ExpectationOrder, ...] = ()  # asked of the rows that sinks get
-    task_records: int = 1  # a task of Spark reads whole ranges, with about so many records together; 1: one range
-    before: tuple[Range, ...] = ()  # offsets right before some of the ranges: transforms see them, nothing else is made
+    expectations: tuple[ExpectationOrder, ...] = ()  # checked on the rows that sinks get
+    task_records: int = 1  # a Spark task reads whole ranges, with about so many records together; 1: one range
+    before: tuple[Range, ...] = ()  # offsets right before some of the ranges: only transforms see their records
 
     @property
     def read(self) -> tuple[Range, ...]:
-        """All offsets to read: each of the ranges, with those before it."""
+        """Return all offsets to read: each range together with the offsets before it."""
         starts = {earlier.at: earlier.start for earlier in self.before}
         return tuple(replace(covered, start=starts.get(covered.at, covered.start)) for covered in self.ranges)
 
     @property
     def span(self) -> int:
-        """Return the highest number of records that are read."""
+        """Return the number of offsets to read, so an upper bound of the records."""
         return sum(covered.span for covered in self.read)
 
     @property
     def tasks(self) -> tuple[tuple[Range, ...], ...]:
-        """The ranges that each task of Spark reads: the same for the same order, whatever the cluster is.
+        """Return the ranges that each Spark task reads. They depend only on the order, not on the cluster.
 
-        A range of ``task_records`` or more is alone. The others share tasks, at most ``TASK_RANGES`` in one: the
-        largest range goes first, each to the task with the fewest records so far. The task with the most records is
-        the first, since Spark begins with it; if it came last, all other cores would wait for it.
+        A range of ``task_records`` or more gets a task of its own. The others share tasks, at most ``TASK_RANGES`` in
+        one: from the largest to the smallest, each goes to the task with the fewest records so far. The task with the
+        most records comes first, because Spark begins with it; if it came last, all other cores would wait for it.
         """
         tasks = [[covered] for covered in self.read if covered.span >= self.task_records]
         small = [covered for covered in self.read if covered.span < self.task_records]
         number = max(sum(covered.span for covered in small) // self.task_records, -(-len(small) // TASK_RANGES))
         shared: list[list[Range]] = [[] for _ in range(number)]
-        loads = [(0, task) for task in range(number)]  # of those that take more ranges
+        loads = [(0, task) for task in range(number)]  # records so far of the tasks that can take more ranges
         for covered in sorted(small, key=lambda covered: (-covered.span, covered.at)):
             records, task = heappop(loads)
             shared[task].append(covered)
@@ -128,7 +128,7 @@ class Order:
 
     @property
     def staging(self) -> str:
-        """The attempt's private folder, relative to each sink's root."""
+        """Return the attempt's private folder, relative to each sink's root."""
         return staging_folder(self.manifest_id, self.attempt)
 
     def to_json(self) -> str:

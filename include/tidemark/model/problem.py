@@ -1,4 +1,4 @@
-"""Names something that is wrong, the manifest that it is about, and what to do next."""
+"""A problem: what is wrong, with which manifest, and the next step."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -8,10 +8,10 @@ from tidemark.model.json_values import NOT_IN_JSON
 
 @dataclass(frozen=True)
 class Problem:
-    """``manifest_id`` is None when it belongs to no manifest.
+    """A problem; ``manifest_id`` is None if it is not about one manifest.
 
-    ``example`` has values of a row: it is told to whoever looks, and kept nowhere. ``unseen``: nobody could look, so
-    nothing is known to be wrong. ``harmless``: readers see nothing of it, and nothing is missing.
+    ``example`` has values of a row: it is shown but never stored. ``unseen``: the check was not possible, so it is not
+    known whether anything is wrong. ``harmless``: readers do not see it, and nothing is missing.
     """
 
     manifest_id: int | None
@@ -26,5 +26,5 @@ class Problem:
         return f"{where}{self.what}; next: {self.next_step}"
 
     def with_example(self) -> Self:
-        """The same, with the example in its text."""
+        """Return the problem with the example in its text."""
         return replace(self, what=f"{self.what}, such as {self.example}", example="") if self.example else self

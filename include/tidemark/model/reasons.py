@@ -1,7 +1,7 @@
 """Limits the records that may become dead letters, and counts them by reason.
 
-Reasons hold positions and names from the data. A *template* is a reason without them, so that alike reasons are counted
-together: ``field list[3]: null`` and ``field list[17]: null`` are both ``field list[..]: null``.
+Reasons contain positions and names from the data. A *template* is a reason without them, so that similar reasons are
+counted together: ``field list[3]: null`` and ``field list[17]: null`` are both ``field list[..]: null``.
 """
 
 import re
@@ -13,9 +13,9 @@ from math import ceil
 
 from tidemark.errors import THEN_RETRY_MANIFEST, TooManyDeadLetters
 
-COUNTED_REASONS = 100  # of one task or manifest; records with further reasons are counted as OTHER_REASONS
+COUNTED_REASONS = 100  # per task or manifest; records with further reasons are counted as OTHER_REASONS
 OTHER_REASONS = "other reasons"
-EXPECT = "expect "  # what follows is the name of an expectation, so of the pipeline file and not of the data
+EXPECT = "expect "  # the name of an expectation follows: it comes from the pipeline file, not from the data
 SHARE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)%$"
 
 _VARYING = re.compile(
@@ -34,7 +34,7 @@ _FIXED = {"brackets": "[..]", "quoted": '".."', "guid": "N", "number": "N"}
 
 @lru_cache(maxsize=10_000)
 def template(reason: str) -> str:
-    """A reason without quoted names, keys of maps, positions and ids; the name of an expectation as it is."""
+    """Return a reason without quoted names, map keys, positions and ids. The name of an expectation is kept."""
     if reason.startswith(EXPECT):
         return reason
     return _VARYING.sub(lambda match: _FIXED[str(match.lastgroup)], reason)
@@ -51,7 +51,7 @@ _OF_DATA = re.compile(
 
 
 def without_values(message: str) -> str:
-    """The first line of another library's message without what may be data: what it quotes, and numbers."""
+    """Return the first line of another library's message without possible data: quoted parts and numbers."""
     lines = message.strip().splitlines() or [""]
     return _OF_DATA.sub(_kind_of_data, lines[0])
 
@@ -62,7 +62,7 @@ def _kind_of_data(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class ReasonCount:
-    """The dead letters of one partition with one template; ``first`` and ``last`` are offsets, inclusive."""
+    """The count of dead letters of one partition with one template; ``first`` and ``last`` are offsets, inclusive."""
 
     topic: str
     partition: int
@@ -73,14 +73,14 @@ class ReasonCount:
     last: int
 
     def plus(self, other: "ReasonCount") -> "ReasonCount":
-        """Both together; this one's names stay."""
+        """Return the sum of both counts, under this one's names."""
         first, last = min(self.first, other.first), max(self.last, other.last)
         return replace(self, count=self.count + other.count, first=first, last=last)
 
 
 def reasons_together(counts: Iterable[ReasonCount]) -> tuple[ReasonCount, ...]:
-    """Counts of the same partition, class and template added up, the most frequent first; those that come after the
-    first ``COUNTED_REASONS`` are counted as ``OTHER_REASONS`` of their partition."""
+    """Return the counts added up by partition, class and template, the most frequent first. After the first
+    ``COUNTED_REASONS``, the others are counted as ``OTHER_REASONS`` of their partition."""
     together: dict[tuple[str, int, str, str], ReasonCount] = {}
     for count in counts:
         key = count.topic, count.partition, count.error_class, count.reason
@@ -92,7 +92,8 @@ def reasons_together(counts: Iterable[ReasonCount]) -> tuple[ReasonCount, ...]:
 
 
 def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
-    """The counts by reason over all partitions, for a message: ``90 value: field id: absent (first t-0 offset 7)``."""
+    """Return the counts by reason over all partitions for a message: ``90 value: field id: absent (first t-0 offset
+    7)``."""
     by_reason: dict[tuple[str, str], ReasonCount] = {}
     for count in counts:
         key = count.error_class, count.reason
@@ -112,15 +113,15 @@ def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
 class DeadLetterLimit:
     """The limit of dead letters of one manifest: a number, or a share of the records read.
 
-    ``text`` is what the pipeline file says, such as 100 or 0.1%; None: any number may.
+    ``text`` is the value of the pipeline file, such as 100 or 0.1%; None: no limit.
     """
 
     text: int | str | None = None
 
     def allowed(self, records: int) -> int | None:
-        """Return the number of dead letters that are allowed among so many records; None: all of them.
+        """Return how many dead letters are allowed among so many records; None: no limit.
 
-        A share is rounded up: the only record of a manifest may be bad.
+        A share is rounded up, so the only record of a manifest may be bad.
         """
         if self.text is None:
             return None
@@ -132,7 +133,7 @@ class DeadLetterLimit:
 def too_many_dead_letters(
     what: str, limit: int | str | None, reasons: Sequence[ReasonCount], **context: object
 ) -> TooManyDeadLetters:
-    """The error for more dead letters than ``limit``, the pipeline's ``max_dead_letters``."""
+    """Return the error for more dead letters than ``limit``, the pipeline's ``max_dead_letters``."""
     most = reasons[0]
     return TooManyDeadLetters(
         f"{what}, and max_dead_letters is {limit}: {reasons_text(reasons)}",

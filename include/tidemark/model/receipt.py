@@ -1,4 +1,4 @@
-"""The receipt: what one attempt made, measured by the Spark tasks that made it. Frozen, plain, and readable as JSON."""
+"""The receipt: what one attempt made, measured by its Spark tasks. It is frozen and can be written as JSON."""
 
 import json
 from collections import Counter
@@ -27,11 +27,11 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """The numbers that one attempt measured on one partition; ``first`` and ``last`` are None when nothing was read.
+    """The numbers that one attempt measured on one partition; ``first`` and ``last`` are None if nothing was read.
 
-    ``last_timestamp_ms``, ``last_digest`` (of key and value) and ``last_epoch`` (the leader epoch, None when it is not
+    ``last_timestamp_ms``, ``last_digest`` (of key and value) and ``last_epoch`` (the leader epoch, None if it is not
     known) are of the record at offset ``last``. ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between
-    the offsets; the list is cut short when ``gap_count`` is higher than its length.
+    the offsets; if there are more than it lists, ``gap_count`` is higher than its length.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class PartitionCount:
 
 @dataclass(frozen=True)
 class PublishedObject:
-    """One object of an attempt: where it was staged and its final key, both relative to the root of its sink.
+    """One object of an attempt, with its staged path and its final key, both relative to the root of its sink.
 
     Rows of a table have no key: ``staged`` names the Spark task that staged them, and ``path`` is empty. ``spans`` has
     (partition, lowest offset, highest offset) of each partition of the topic, ascending; offsets are inclusive.
@@ -78,23 +78,23 @@ class PublishedObject:
     digest: str
 
     def may_hold(self, topic: str, partition: int, offset: int) -> bool:
-        """Return whether the spans enclose a record."""
+        """Return whether a record lies inside the spans, so that this object may have it."""
         return topic == self.topic and any(
             partition == number and first <= offset <= last for number, first, last in self.spans
         )
 
     @property
     def places(self) -> str:
-        """The offsets as people read them: ``flights-0 [5, 9], flights-1 [0, 4]``."""
+        """Return the offsets for a message: ``flights-0 [5, 9], flights-1 [0, 4]``."""
         return ", ".join(f"{self.topic}-{number} [{first}, {last}]" for number, first, last in self.spans)
 
 
-MALFORMED = (KeyError, TypeError, ValueError)  # raised when JSON of ours is damaged or of another version
+MALFORMED = (KeyError, TypeError, ValueError)  # raised if our own JSON is damaged or of another version
 
 
 def object_from(raw: Mapping[str, Any]) -> PublishedObject:
     raw = dict(raw)
-    if "spans" not in raw:  # as release 0.3 wrote it: each object was of one partition
+    if "spans" not in raw:  # written by release 0.3, where each object was of one partition
         raw["spans"] = [[raw.pop(name) for name in ("partition", "first_offset", "last_offset")]]
     spans = tuple((number, first, last) for number, first, last in raw["spans"])
     return PublishedObject(**{**raw, "kind": ObjectKind(raw["kind"]), "spans": spans})
@@ -109,10 +109,9 @@ class Receipt:
     """The report of all that one attempt wrote for its ``sinks``: measured counts, and every object with its final key.
 
     ``hours`` maps an event hour (``2013-01-01T10``, UTC) to ``[written, late]``. ``reasons`` count the dead letters,
-    ``unknown_fields`` the fields of other records that the schema has not, ``expectations`` the rows that do not meet
-    what is expected of them. ``schemas`` are those of a schema registry, by question
-    (``providers/registry/schemas.py``): a replay uses them again. ``follows``: sinks that append, and the attempt that
-    a person lets this one follow there with other rows.
+    ``unknown_fields`` the fields of other records that the schema does not have, ``expectations`` the rows that fail an
+    expectation. ``schemas`` are those of a schema registry, by question (``providers/registry/schemas.py``); a replay
+    uses them again. ``follows`` maps a sink that appends to the published attempt after which you allow other rows.
     """
 
     manifest_id: int
@@ -128,7 +127,7 @@ class Receipt:
     expectations: tuple[ExpectationCount, ...] = ()
 
     def counts(self, sink: str, ranges: Iterable[Range]) -> Counts:
-        """The terms of both equations for one sink; ``written`` counts rows of its data objects only."""
+        """Return the terms of both equations for one sink; ``written`` counts only rows of its data objects."""
         read = sum(count.read for count in self.partitions)
         return Counts(
             read=read,
@@ -143,12 +142,12 @@ class Receipt:
         )
 
     def with_epochs(self, epochs: Mapping[tuple[str, int], int | None]) -> "Receipt":
-        """This receipt with the leader epoch of the last record of each (topic, partition)."""
+        """Return this receipt with the leader epoch of the last record of each (topic, partition)."""
         counts = [replace(count, last_epoch=epochs.get((count.topic, count.partition))) for count in self.partitions]
         return replace(self, partitions=tuple(counts))
 
     def joined(self, other: "Receipt | None") -> "Receipt":
-        """This receipt, with the sinks and objects that ``other``, of the same attempt, has and this one has not."""
+        """Return this receipt, plus the sinks that only ``other`` has, with their objects. Both are of one attempt."""
         if other is None:
             return self
         sinks = tuple(sink for sink in other.sinks if sink not in self.sinks)
@@ -159,7 +158,7 @@ class Receipt:
         return tuple(part for part in self.objects if part.sink == sink)
 
     def digest(self, sink: str) -> str:
-        """The digest of all rows that this attempt wrote for one sink; row order, files and attempt do not matter."""
+        """Return the digest of all rows that this attempt wrote for one sink; order and files of rows do not matter."""
         return str(sum((Digest.parse(part.digest) for part in self.objects_of(sink)), Digest.zero()))
 
     def to_json(self) -> str:
@@ -171,7 +170,7 @@ class Receipt:
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> "Receipt":
-        """A receipt as JSON holds it; one of the errors in ``MALFORMED`` when it is damaged."""
+        """Return the receipt from its JSON; raises one of ``MALFORMED`` if it is damaged."""
         return cls(
             manifest_id=raw["manifest_id"],
             attempt=raw["attempt"],
@@ -191,8 +190,8 @@ class Receipt:
 
 @dataclass(frozen=True)
 class StoredReceipt:
-    """A receipt as the database keeps it: the fingerprint of the code that made the output, and the sinks where it was
-    declared that the output may have been removed."""
+    """A receipt as the database stores it, with the fingerprint of the code that made the output. In the sinks of
+    ``taken_back`` the output may have been removed, as was declared before."""
 
     receipt: Receipt
     fingerprint: str
@@ -202,8 +201,8 @@ class StoredReceipt:
 def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receipt:
     """Join the reports of the Spark tasks (format: ``processing/processor.py``) into one receipt with final keys.
 
-    Parts are numbered in the order of folder and spans, so the same files get the same keys; a file
-    that a task has given its final key keeps it.
+    Parts are numbered in the order of folder and spans, so the same files get the same keys. A file that already got
+    its final key from its task keeps it.
     """
     tasks = list(tasks)
     ranges = {(range_.at.topic, range_.at.partition): range_ for range_ in order.ranges}
@@ -236,7 +235,7 @@ def receipt_of_tasks(order: Order, tasks: Iterable[Mapping[str, Any]]) -> Receip
 
 
 def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """All schemas that were pinned or fetched, of values and of keys."""
+    """Return all schemas that were pinned or fetched, for values and for keys."""
     decodes = [entry["decode"] for entry in order.decode.get("by_topic", [])] or [order.decode]
     pinned = [part.get("schemas", {}) for decode in decodes for part in (decode, decode.get("key", {}))]
     pinned += [sink.options.get("schemas", {}) for sink in order.sinks]
@@ -247,7 +246,7 @@ def _schemas_of(order: Order, tasks: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ``Blocked`` when several tasks read parts of one range: each knows only the rows of its own part."""
+    """Raise ``Blocked`` if several tasks read parts of one range: each knows only the rows of its own part."""
     readers = Counter((count["topic"], count["partition"]) for task in tasks for count in task["partitions"])
     for (topic, partition), number in readers.items():
         if number > 1:
@@ -263,7 +262,7 @@ def _refuse_split(order: Order, tasks: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _places(order: Order, covered: Range | None, part: Mapping[str, Any], number: int) -> dict[str, str]:
-    """The path of a staged file and its final key."""
+    """Return the path of a staged file and its final key."""
     staged = f"{order.staging}/{part['staged']}"
     if part["path"] is not None:
         return {"staged": staged, "path": part["path"]}
@@ -273,14 +272,14 @@ def _places(order: Order, covered: Range | None, part: Mapping[str, Any], number
 
 
 def final_key(order: Order, covered: Range | None, folder: str, part: int, suffix: str) -> str:
-    """The key of a file with rows of one range of an order, or of several (None); no other attempt uses this key."""
+    """Return the key of a file with rows of one range of an order, or of several (None). No other attempt uses it."""
     span = None if covered is None else (covered.at.partition, covered.start, covered.end)
     name = ObjectName(order.manifest_id, order.attempt, span, part, suffix)
     return f"{folder}/{name}"
 
 
 def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:
-    """The count of one range, added up over the tasks that read it; all zero when no task did."""
+    """Return the count of one range, added up over the tasks that read it; zeros if no task did."""
     place = (covered.at.topic, covered.at.partition)
     counts = [count for task in tasks for count in task["partitions"] if (count["topic"], count["partition"]) == place]
     counts = sorted((count for count in counts if count["read"]), key=lambda count: count["first"])
@@ -307,7 +306,7 @@ def _count_of(covered: Range, tasks: list[Mapping[str, Any]]) -> PartitionCount:
 
 
 def _gaps_of(covered: Range, counts: list[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """The gaps inside the counts, between them, and at both ends of the range."""
+    """Return the gaps inside the counts, between them, and at both ends of the range."""
     gaps: list[tuple[int, int]] = []
     expected = covered.start
     for count in counts:
@@ -321,7 +320,7 @@ def _gaps_of(covered: Range, counts: list[Mapping[str, Any]]) -> list[tuple[int,
 
 
 def sum_of_hours(parts: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
-    """``[written, late]`` of each event hour, added up over parts, hours ascending."""
+    """Return ``[written, late]`` by event hour, added up over parts, hours ascending."""
     hours: dict[str, list[int]] = {}
     for part in parts:
         for hour, (written, late) in part.items():

@@ -1,4 +1,4 @@
-"""The columns of records as a source gives them, for Arrow."""
+"""The Arrow columns of records as a source returns them."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ INPUT = pa.schema(  # other columns are ignored
     ]
 )
 PLACE = ("topic", "partition", "offset")
-READ = INPUT.append(UNREADABLE)  # of a source whose offsets may be without a message
+READ = INPUT.append(UNREADABLE)  # the columns of a source that may have no message for an offset
 
 
 def input_row(record: Record) -> dict[str, Any]:
-    """A record with the columns of ``READ``."""
+    """Return a record with the columns of ``READ``."""
     return {
         "key": record.key, "value": record.value, "topic": record.topic, "partition": record.partition,
         "offset": record.offset, "timestamp": record.timestamp_ms * 1000,

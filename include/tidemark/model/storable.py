@@ -1,4 +1,5 @@
-"""The values that a sink can store, as data that an order carries. Sinks declare them, and the pass checks them.
+"""The limits of the values that a sink can store. Sinks declare them, an order carries them to Spark, and the pass over
+the records checks them.
 
 Standard library only: pipeline files are checked without Arrow.
 """
@@ -12,20 +13,20 @@ YEAR_10000: Final = 253_402_300_800_000_000  # exclusive
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """The most bytes that a key may have in a sink: the text of a JSON array of these columns."""
+    """The most bytes of a key in a sink; the key is the text of a JSON array of these columns."""
 
     sink: str
     columns: tuple[str, ...]
     bytes: int
 
 
-NO_LIMIT: Final = 2**31  # bytes; no message has so many
+NO_LIMIT: Final = 2**31  # bytes; no message is that large
 
 
 @dataclass(frozen=True)
 class ValueForm:
-    """The form in which the values of messages are made: a module with ``values_of(schema)``, as a writer of the sink
-    uses it, and the schema as JSON."""
+    """The form of the values of messages: the module with ``values_of(schema)`` that the sink's writer uses, and the
+    schema as JSON."""
 
     module: str
     schema: str
@@ -33,10 +34,10 @@ class ValueForm:
 
 @dataclass(frozen=True)
 class MessageLimit:
-    """The most bytes that the message of a row may have after compression.
+    """The most bytes of the message of a row, after compression.
 
-    ``key``: the columns that make the key, none for the record's own. ``value``: the column that is the value, None for
-    all columns, as ``values`` writes them, or as a JSON object. ``keyed``: a message must have a key.
+    ``key``: the columns that make the key; empty for the record's own key. ``value``: the column that is the value;
+    None for all columns, as ``values`` writes them or else as a JSON object. ``keyed``: a message must have a key.
     """
 
     topic: str
@@ -50,8 +51,8 @@ class MessageLimit:
 
 @dataclass(frozen=True)
 class RequiredColumns:
-    """The columns that the table of a sink does not take null in, and the fields inside columns: ``lines.element.sku``
-    is a field of the structs in the list ``lines``."""
+    """The columns and nested fields of a sink's table that must not be null. ``lines.element.sku`` is a field of the
+    structs in the list ``lines``."""
 
     sink: str
     paths: tuple[tuple[str, ...], ...]
@@ -59,12 +60,11 @@ class RequiredColumns:
 
 @dataclass(frozen=True)
 class Storable:
-    """Limits beside those that every sink has: times of the years 1 to 9999, decimals of at most 38 digits, maps with
-    each key once.
+    """The limits of a sink beyond those of every sink, which are: times in the years 1 to 9999, decimals of at most 38
+    digits, maps with each key once.
 
-    ``sink``: the words for the sink in a reason, such as "PostgreSQL". ``nul``: text may hold the character NUL.
-    ``key``: how long the key of a row may be. ``message``: how long its message may be. ``required``: what may not be
-    null.
+    ``sink``: the name of the sink in a reason, such as "PostgreSQL". ``nul``: text may contain the character NUL.
+    ``key`` and ``message``: the longest key and message of a row. ``required``: what must not be null.
     """
 
     sink: str = "Tidemark"
@@ -75,7 +75,7 @@ class Storable:
 
 
 def storable_from(content: dict[str, Any]) -> Storable:
-    """Return the declaration that an order has as values for JSON."""
+    """Return the limits from the JSON values of an order."""
     key, message, required = content["key"], content["message"], content["required"]
     key_limit = None if key is None else KeyLimit(**{**key, "columns": tuple(key["columns"])})
     message_limit = None if message is None else _message_from(message)

@@ -1,18 +1,18 @@
-"""Counts the fields that records have and their schema has not, by name."""
+"""Counts, by name, the fields that records have but their schema does not."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-NAMED_FIELDS = 100  # of one task or manifest; the others are counted as OTHER_FIELDS
-OTHER_FIELDS = ""  # the path that no field has
+NAMED_FIELDS = 100  # per task or manifest; the others are counted as OTHER_FIELDS
+OTHER_FIELDS = ""  # no field has this path
 
 
 @dataclass(frozen=True)
 class UnknownField:
-    """A field by its path, such as ``address.zip``, how many records have it, and the first of them.
+    """A field by its path, such as ``address.zip``, with the number of records that have it, and the first of them.
 
-    The first one is that of the lowest topic, partition and offset, so it is the same however tasks share the records.
-    ``[]`` in a path stands for each element of a list, or each value of a map.
+    The first is the one with the lowest topic, partition and offset, so it does not depend on how tasks share the
+    records. ``[]`` in a path stands for each element of a list, or each value of a map.
     """
 
     path: str
@@ -23,20 +23,21 @@ class UnknownField:
 
     @property
     def name(self) -> str:
-        """The path, for people."""
+        """Return the path, for a message."""
         return self.path if self.path != OTHER_FIELDS else "other fields"
 
     def plus(self, other: "UnknownField") -> "UnknownField":
-        """Both together; this one's path stays."""
+        """Return the sum of both counts, under this one's path."""
         first = min(self, other, key=lambda field: (field.topic, field.partition, field.offset))
         return replace(first, path=self.path, count=self.count + other.count)
 
 
 def fields_together(fields: Iterable[UnknownField]) -> tuple[UnknownField, ...]:
-    """Counts of the same path added up, by path; those after the first ``NAMED_FIELDS`` as ``OTHER_FIELDS``, last.
+    """Return the counts added up and sorted by path. After the first ``NAMED_FIELDS`` paths, the others are counted
+    together as ``OTHER_FIELDS``, last.
 
-    The first by name are kept, and a field that comes later never takes the place of one before it. So the result is
-    the same in whatever order, and in however many steps, counts come together.
+    The first paths by name are kept, not the first that come. So the result does not depend on the order, or the number
+    of steps, in which counts are added up.
     """
     together: dict[str, UnknownField] = {}
     for field in fields:

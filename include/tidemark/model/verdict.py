@@ -1,8 +1,8 @@
-"""Compares what the manifest database and a target say of one manifest and one sink.
+"""Compares what the manifest database and a target say about one manifest in one sink.
 
 ``judge`` is the only place that decides whether the two agree. Planning, attempts, ``retry``, ``audit``, ``repair``,
-``db adopt`` and ``accept loss`` ask it, so no two of them can differ. Every case has one verdict, and every verdict has
-one next step; ``docs/verdicts.md`` is the table.
+``db adopt`` and decisions all use it, so they cannot disagree. Every case has one verdict, and every verdict has one
+next step; ``docs/verdicts.md`` is the table.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from typing import assert_never
 
 
 class Verdict(StrEnum):
-    """Evidence is what an attempt leaves in a target when its output is whole: a record in a lake, a marker row."""
+    """The verdict on one manifest in one sink. Evidence is what an attempt writes into a target when its output is
+    whole: a record in a lake, a marker row in a table."""
 
     IN_STEP = "in step"
     UNSTARTED = "unstarted"
@@ -26,7 +27,7 @@ class Verdict(StrEnum):
 
 
 class NextStep(StrEnum):
-    """The step that mends it; the values are the commands, except for the first two."""
+    """The next step that makes database and target agree; the values are commands, except for the first two."""
 
     NOTHING = "nothing"
     ATTEMPT = "the next attempt"
@@ -40,9 +41,10 @@ class NextStep(StrEnum):
 class Known:
     """The state of a manifest and a sink as the database knows it.
 
-    ``receipts`` maps each attempt that has a receipt for the sink to the digest of what it made. ``taken_back`` are the
-    attempts whose output may have been removed in part. ``behind``: a newer attempt that was to write to this sink too
-    is published in another one. ``done``: the manifest is. ``given_up``: a person has accepted what the sink lacks.
+    ``receipts`` maps each attempt with a receipt for the sink to the digest of its output. ``taken_back`` are the
+    attempts whose output may have been removed in part. ``behind``: a newer attempt is published in another sink, and
+    should have written to this one too. ``done``: the manifest is done. ``given_up``: you have accepted what the sink
+    lacks.
     """
 
     receipts: Mapping[int, str]
@@ -55,11 +57,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Shown:
-    """The state of a manifest as the target shows it: the highest attempt with evidence, or None.
+    """The state of a manifest as the target shows it; ``evidence`` is the highest attempt with evidence, or None.
 
-    ``digest`` is what the evidence says; None when it cannot be read, or says other offsets than the manifest has.
-    ``whole``: everything that the receipt of that attempt names is there. ``published_whole``: the same for the attempt
-    that is published; what a person has accepted as damaged does not count.
+    ``digest`` is the one in the evidence; None if it cannot be read, or names other offsets than the manifest has.
+    ``whole``: everything that the receipt of that attempt names is there. ``published_whole``: the same for the
+    published attempt, without what you have accepted as damaged.
     """
 
     evidence: int | None = None
@@ -69,9 +71,9 @@ class Shown:
 
 
 def judge(known: Known, shown: Shown, *, takes_back: bool) -> Verdict:
-    """The verdict of one manifest and sink; ``takes_back``: output of this sink can be removed again.
+    """Return the verdict on one manifest in one sink; ``takes_back``: output of this sink can be removed again.
 
-    No verdict is about an attempt that is alive: its evidence comes before its mark, so ask again when it has ended.
+    No attempt at the manifest may be alive: evidence comes before the mark, so judge again when the attempt has ended.
     """
     evidence, published = shown.evidence or 0, known.published or 0
     if evidence and evidence >= published and _is_unknown(known, shown, evidence):
@@ -92,14 +94,15 @@ def judge(known: Known, shown: Shown, *, takes_back: bool) -> Verdict:
 
 
 def _is_unknown(known: Known, shown: Shown, evidence: int) -> bool:
-    """A record that cannot be read belongs to the attempt that it is named after."""
+    """Return whether the database has no receipt that matches the evidence. A record that cannot be read counts as the
+    one of the attempt in its name."""
     if evidence not in known.receipts:
         return True
     return shown.digest is not None and shown.digest != known.receipts[evidence]
 
 
 def next_step_of(verdict: Verdict) -> NextStep:
-    """The one next step of a verdict."""
+    """Return the one next step of a verdict."""
     match verdict:
         case Verdict.IN_STEP:
             return NextStep.NOTHING
@@ -118,7 +121,7 @@ def next_step_of(verdict: Verdict) -> NextStep:
 
 
 def command(step: NextStep, pipeline_name: str, manifest_id: int | None, sink_name: str) -> str:
-    """The step as a command that can be copied; empty when there is nothing to do."""
+    """Return the step as a command that can be copied; empty if there is nothing to do."""
     match step:
         case NextStep.NOTHING:
             return ""
