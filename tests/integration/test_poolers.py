@@ -79,7 +79,7 @@ def test_a_pool_of_one_session_is_told_as_what_it_is(database: str, monkeypatch:
     monkeypatch.setattr(usable, "ANSWER_S", 1.0)
     with (
         Pooler(database, by_transaction=False, most=1) as pooler,
-        pytest.raises(Unavailable, match="gives one no session within 15 s: it is a pooler") as refused,
+        pytest.raises(Unavailable, match="but gave no session within 15 s: it is a pooler") as refused,
     ):
         ManifestDatabase(pooler.dsn, "test")
     assert "let the pool have more sessions" in refused.value.next_step
@@ -92,7 +92,7 @@ def test_a_pool_whose_sessions_others_have_is_told_as_what_it_is(
     monkeypatch.setattr(usable, "ANSWER_S", 1.0)
     with Pooler(database, by_transaction=by_transaction, most=1) as pooler, psycopg.connect(pooler.dsn) as busy:
         busy.execute("SELECT 1")
-        with pytest.raises(Unavailable, match="gives one no session within 15 s: it is a pooler"):
+        with pytest.raises(Unavailable, match="but gave no session within 15 s: it is a pooler"):
             ManifestDatabase(pooler.dsn, "test")
 
 

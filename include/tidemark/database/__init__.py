@@ -1,1 +1,1 @@
-"""The manifest database: constraints in ``schema.sql`` keep the promises, ``queries.sql`` has every statement."""
+"""The manifest database: constraints in ``schema.sql`` enforce the promises, ``queries.sql`` has every statement."""

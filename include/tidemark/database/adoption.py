@@ -1,4 +1,4 @@
-"""Takes over what targets of another database hold."""
+"""Enters into this database what targets of another database hold (``tidemark db adopt``)."""
 
 from collections.abc import Sequence
 
@@ -12,17 +12,17 @@ from tidemark.model.receipt import Receipt
 
 class Adoption(Part):
     def succeed(self, database_id: str) -> bool:
-        """Note that this database takes over the targets of another one; False when it has manifests of its own."""
+        """Note that this database takes over the targets of another one; False if it has manifests of its own."""
         return self._sql.changed("succeed", id=database_id) is not None
 
     def insert_manifest(self, run_id: int, pipeline_name: str, manifest_id: int, number: int, staged: int = 0) -> None:
-        """Insert a manifest, or give one a run that has lost its own; ``staged`` is the highest attempt that has
-        something staged."""
+        """Insert a manifest; if it exists and has lost its run, give it this one. ``staged`` is the highest attempt
+        with staged output."""
         values = {"run_id": run_id, "pipeline_name": pipeline_name, "slice": number, "staged": staged}
         self._sql.rows("adopt_manifest", manifest_id=manifest_id, **values)
 
     def ranges_of(self, pipeline_name: str, manifest_ids: Sequence[int]) -> dict[int, tuple[Range, ...]]:
-        """The ranges of manifests, also of those whose own row is gone."""
+        """Return the ranges of manifests, also of those whose own row was deleted."""
         by_manifest: dict[int, tuple[Range, ...]] = {}
         for row in self._sql.rows("ranges_of_adopted", pipeline_name=pipeline_name, ids=list(manifest_ids)):
             range_ = range_from(row["covered"])
@@ -32,7 +32,7 @@ class Adoption(Part):
     def insert_chains(
         self, pipeline_name: str, generations: Sequence[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], int]:
-        """Insert chains; returns ids by (place, generation). Chains with a newer generation beside them are retired."""
+        """Insert chains; return their ids by (partition, generation). Retires chains that have a newer generation."""
         values = arrays_of([at for at, _ in generations]) | {
             "generations": [generation for _, generation in generations]
         }
@@ -41,7 +41,7 @@ class Adoption(Part):
         return {(place_from(row), row["generation"]): row["id"] for row in rows}
 
     def skip_attempts(self, manifest_id: int, attempt: int) -> None:
-        """The next attempt at a manifest gets a number above this one."""
+        """Give the next attempt at a manifest a number above this one."""
         self._sql.rows("skip_attempts", manifest_id=manifest_id, attempt=attempt)
 
     def insert_attempt(self, receipt: Receipt, raw: Row) -> None:

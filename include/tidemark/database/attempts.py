@@ -13,7 +13,8 @@ from tidemark.model.receipt import Receipt, StoredReceipt
 
 class Attempts(Part):
     def start(self, manifest_id: int, fingerprint: str) -> int | None:
-        """The number of a new attempt, or None when the manifest is blocked; its lock is held from here on."""
+        """Start a new attempt and return its number, or None if the manifest is blocked. Holds the attempt's session
+        lock from here on."""
         with self._sql.transaction():
             row = self._sql.row("start", manifest_id=manifest_id, fingerprint=fingerprint, actor=self._sql.actor)
             if row is None:
@@ -33,17 +34,17 @@ class Attempts(Part):
         return self._sql.rows("attempts", manifest_id=manifest_id)
 
     def by(self, pipeline_name: str, prefix: str) -> list[Row]:
-        """manifest_id and actor of the attempts whose actor begins so, oldest first."""
+        """Return manifest_id and actor of the attempts whose actor begins with ``prefix``, oldest first."""
         return self._sql.rows("attempts_by", pipeline_name=pipeline_name, prefix=prefix)
 
     def store_receipt(
         self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str], note: str | None = None
     ) -> bool:
-        """Store the receipt of an attempt that was to write to ``sinks``, with a note for people.
+        """Store the receipt of an attempt at writing to ``sinks``, with a note for the user.
 
-        Declares taken back what lower attempts put into the sinks in ``takes_back`` and nobody published. The hours of
-        this attempt and of what is published are open from here on. False when a newer attempt has taken over, or other
-        records are at these offsets now (``ranges.beyond_generation``).
+        Declares the unpublished output of lower attempts in the sinks in ``takes_back`` taken back. Opens the hours of
+        this attempt and of the published one again. Returns False if a newer attempt has taken over, or if the offsets
+        hold other records now (``ranges.beyond_generation``).
         """
         values = {"manifest_id": receipt.manifest_id, "attempt": receipt.attempt, "receipt": Jsonb(raw)}
         names = {"sinks": list(sinks), "takes_back": list(takes_back), "note": note}
@@ -55,12 +56,12 @@ class Attempts(Part):
             return True
 
     def store_epochs(self, receipt: Receipt) -> None:
-        """Store the leader epochs of a receipt that is stored, unless a newer attempt has taken over."""
+        """Add the leader epochs to the stored receipt, unless a newer attempt has taken over."""
         values = {"partitions": Jsonb([asdict(count) for count in receipt.partitions])}
         self._sql.changed("store_epochs", manifest_id=receipt.manifest_id, attempt=receipt.attempt, **values)
 
     def receipts(self, manifest_id: int) -> list[StoredReceipt]:
-        """The receipts of a manifest, newest first."""
+        """Return the receipts of a manifest, newest first."""
         return [
             StoredReceipt(Receipt.from_raw(row["receipt"]), row["fingerprint"], frozenset(row["taken_back"]))
             for row in self._sql.rows("receipts", manifest_id=manifest_id)
@@ -71,16 +72,16 @@ class Attempts(Part):
         return Receipt.from_raw(row["receipt"]) if row and row["receipt"] else None
 
     def take_back(self, manifest_id: int, attempt: int, sink: str) -> bool:
-        """Declare that the output of an attempt in a sink may be removed; False when it is published."""
+        """Declare that the output of an attempt in a sink may be removed; False if it is published."""
         return self._sql.changed("take_back", manifest_id=manifest_id, attempt=attempt, sink=sink) is not None
 
     def may_put(self, manifest_id: int, attempt: int, sink: str) -> bool:
-        """Return whether the attempt is the newest, and nobody has taken back what it put into the sink."""
+        """Return whether the attempt is the newest, and its output in the sink was not taken back."""
         row = self._sql.row("may_put", manifest_id=manifest_id, attempt=attempt, sink=sink)
         return bool(row and row["allowed"])
 
     def finish(self, manifest_id: int, attempt: int, sinks: Sequence[str]) -> bool:
-        """Set the manifest done; False when a sink lacks a publication or the attempt is not the newest any more."""
+        """Set the manifest done; False if a sink lacks a publication, or if the attempt is no longer the newest."""
         return self._sql.changed("finish", manifest_id=manifest_id, attempt=attempt, sinks=list(sinks)) is not None
 
     def end(self, manifest_id: int, attempt: int, state: AttemptState, error: str | None = None) -> bool:
@@ -102,22 +103,22 @@ class Attempts(Part):
         self._sql.rows("unlock_attempt", manifest_id=manifest_id, attempt=attempt)
 
     def lock_number(self, manifest_id: int, attempt: int) -> int:
-        """The number of the advisory lock that an attempt holds while its process lives."""
+        """Return the number of the advisory lock that an attempt holds while its process lives."""
         return int(self._sql.rows("attempt_lock", manifest_id=manifest_id, attempt=attempt)[0]["number"])
 
     def manifests_with_open(self, pipeline_name: str) -> list[int]:
-        """The manifests with an attempt that has not ended, whether its process is alive or not."""
+        """Return the manifests with an attempt that has not ended, whether its process is alive or not."""
         return self._sql.ids("with_open_attempts", pipeline_name=pipeline_name)
 
     def fence_open(self, manifests: Sequence[int], reason: str) -> None:
-        """Fence every attempt at these manifests that has not ended; its process may be paused, and unknown here."""
+        """Fence every attempt at these manifests that has not ended; its process may be paused on another machine."""
         self._sql.rows("fence_open_attempts", manifests=list(manifests), actor=self._sql.actor, reason=reason)
 
     def is_of_retired_sink(self, manifest_id: int, attempt: int) -> bool:
-        """Return whether an attempt wrote to a sink that is retired since."""
+        """Return whether an attempt wrote to a sink that was retired later."""
         return bool(self._sql.rows("is_of_retired_sink", manifest_id=manifest_id, attempt=attempt)[0]["retired"])
 
     def last_took(self, pipeline_name: str) -> float | None:
-        """Seconds from start to end of the newest done manifest's published attempt; None without one."""
+        """Return the seconds from start to end of the newest done manifest's published attempt; None without one."""
         row = self._sql.row("last_took", pipeline_name=pipeline_name)
         return None if row is None else float(row["seconds"])

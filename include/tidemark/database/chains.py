@@ -12,32 +12,32 @@ from tidemark.planner import Chain
 
 class Chains(Part):
     def of_pipeline(self, pipeline_name: str) -> list[Chain]:
-        """The chains of the pipeline that are not retired."""
+        """Return the chains of the pipeline that are not retired."""
         return [_chain(row) for row in self._sql.rows("chains", pipeline_name=pipeline_name)]
 
     def of_all_generations(self, pipeline_name: str) -> list[Chain]:
-        """Each chain, also retired ones, without why it is blocked."""
+        """Return every chain, also retired ones, without the reason why it is blocked."""
         return [
             Chain(row["id"], place_from(row), row["generation"], row["anchor"], row["end_offset"])
             for row in self.lanes(pipeline_name)
         ]
 
     def of_manifest(self, manifest_id: int) -> list[Chain]:
-        """The chain of each range of a manifest, as if it ended where that range does."""
+        """Return the chain of each range of a manifest, as if the chain ended at the end of that range."""
         return [_chain(row) for row in self._sql.rows("chains_of", manifest_id=manifest_id)]
 
     def held_since(self, pipeline_name: str) -> dict[tuple[str, int], datetime]:
-        """By topic and partition, since when an open transaction may hold its chain: when that last grew, or later a
-        run met none there."""
+        """Return, by topic and partition, the time since which an open transaction may hold up the chain: when the
+        chain last grew, or when a later run found no open transaction there."""
         rows = self._sql.rows("chains_held_since", pipeline_name=pipeline_name, held_by=HELD_BY_TRANSACTION)
         return {(row["topic"], row["partition"]): row["since"] for row in rows}
 
     def ended(self, pipeline_name: str) -> list[Chain]:
-        """The newest retired chain of each partition."""
+        """Return the newest retired chain of each partition."""
         return [_chain(row) for row in self._sql.rows("ended_chains", pipeline_name=pipeline_name)]
 
     def earlier_generations(self, chain_ids: Sequence[int]) -> dict[int, list[tuple[int, int, int]]]:
-        """By chain id: (chain id, anchor, end) of each earlier generation of the same log, the newest first."""
+        """Return, by chain id, (chain id, anchor, end) of each earlier generation of the same log, the newest first."""
         generations: dict[int, list[tuple[int, int, int]]] = {}
         if chain_ids:
             for row in self._sql.rows("earlier_generations", chains=list(chain_ids)):
@@ -49,7 +49,7 @@ class Chains(Part):
         return {place_from(row): row["id"] for row in rows}
 
     def extend_back(self, chain_id: int, anchor: int) -> None:
-        """Move an anchor back; the caller must insert the ranges up to the old one in the same transaction."""
+        """Move an anchor back. The caller must insert the ranges up to the old anchor in the same transaction."""
         self._sql.rows("extend_back", chain_id=chain_id, anchor=anchor)
 
     def block(self, chains: Sequence[int], reason: str, generation_end: int | None) -> None:
@@ -63,16 +63,16 @@ class Chains(Part):
         self._sql.changed("retire_chains", chains=list(chains))
 
     def generations(self, manifest_id: int) -> list[tuple[str, int, int]]:
-        """(topic, partition, generation) of each range of a manifest."""
+        """Return (topic, partition, generation) of each range of a manifest."""
         rows = self._sql.rows("generations", manifest_id=manifest_id)
         return [(row["topic"], row["partition"], row["generation"]) for row in rows]
 
     def lanes(self, pipeline_name: str) -> list[Row]:
-        """Each chain, also retired ones, with ``anchor`` and ``end_offset``."""
+        """Return every chain, also retired ones, with ``anchor`` and ``end_offset``."""
         return self._sql.rows("lanes", pipeline_name=pipeline_name)
 
     def topics(self, pipeline_name: str | None = None) -> list[str]:
-        """The topics that have a chain."""
+        """Return the topics that have a chain."""
         return [row["topic"] for row in self._sql.rows("topics", pipeline_name=pipeline_name)]
 
 
@@ -86,7 +86,7 @@ def _chain(row: Row) -> Chain:
 
 
 def arrays_of(places: Sequence[TopicPartition]) -> dict[str, Any]:
-    """Partitions as the three parameters that queries unnest."""
+    """Return partitions as the three array parameters that queries unnest."""
     return {
         "topics": [place.topic for place in places],
         "topic_ids": [place.topic_id for place in places],

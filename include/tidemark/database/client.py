@@ -1,4 +1,4 @@
-"""The manifest database: one session, and a part for each subject."""
+"""The client of the manifest database: one session, and a part for each subject."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -29,15 +29,16 @@ class ManifestDatabase(NamedStatements):
     """One session to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 
     Raises ``ConfigurationError`` for a database without Tidemark's tables or with tables of another version, and
-    ``Unavailable`` when it does not answer. An attempt that is started here holds its session lock until ``close``: by
-    that lock others see that it is alive. In a ``with`` block the session is kept in use while something else works.
+    ``Unavailable`` if it does not answer. An attempt that is started here holds its session lock until ``close``; the
+    lock shows others that it is alive. In a ``with`` block a thread keeps the session in use, so that it is not ended
+    as idle.
     """
 
     def __init__(self, dsn: str, actor: str) -> None:
         super().__init__(connect_to_tables(dsn), actor)
         self._dsn = dsn
         self._watch: SessionWatch | None = None
-        self._clock: tuple[datetime, float] | None = None  # the server's time, and ours when it was told
+        self._clock: tuple[datetime, float] | None = None  # the server's time, and ours when it was asked
         self.pipelines = Pipelines(self)
         self.sinks = Sinks(self)
         self.targets = Targets(self)
@@ -55,7 +56,7 @@ class ManifestDatabase(NamedStatements):
         self.adoption = Adoption(self)
 
     def reopened(self) -> "ManifestDatabase":
-        """The same database over a new session, which holds none of this one's locks."""
+        """Open the same database over a new session, which holds none of this one's locks."""
         return ManifestDatabase(self._dsn, self.actor)
 
     def __enter__(self) -> Self:
@@ -74,9 +75,10 @@ class ManifestDatabase(NamedStatements):
         return str(self.rows("database_id")[0]["id"])
 
     def now(self) -> datetime:
-        """The time by the server's clock, aware and in UTC: the clock of a worker may be wrong by hours.
+        """Return the time by the server's clock, in UTC: the clock of a worker may be wrong by hours.
 
-        It is asked once a session. Meanwhile a machine that sleeps stands still in it, which is never too late.
+        The server is asked once per session; then our own clock counts on. It stands still while the machine sleeps,
+        so the result may be too early, but never too late.
         """
         if self._clock is None:
             moment: datetime = self.rows("now")[0]["now"]
@@ -85,5 +87,5 @@ class ManifestDatabase(NamedStatements):
         return asked + timedelta(seconds=time.monotonic() - at)
 
     def user(self) -> str:
-        """The PostgreSQL user of this session."""
+        """Return the PostgreSQL user of this session."""
         return str(self.rows("current_user")[0]["name"])

@@ -1,4 +1,4 @@
-"""State and settings of the manifest database, for ``tidemark doctor``; nothing is changed."""
+"""Reads state and settings of the manifest database, for ``tidemark doctor``; changes nothing."""
 
 import time
 from collections.abc import Mapping
@@ -19,10 +19,11 @@ QUERIES = named_queries("tidemark.database", "health.sql")
 
 @dataclass(frozen=True)
 class Health:
-    """``version`` and ``id`` are None without our tables; ``wrong``: why tables that are there cannot be used.
+    """State and settings of the manifest database; ``version`` and ``id`` are None without our tables.
 
-    ``standbys``: how many servers receive its changes now. ``never_commits``: why no COMMIT would end, if so.
-    ``clock_ahead``: seconds that the server is ahead of us.
+    ``wrong``: why existing tables cannot be used. ``standbys``: the number of standby servers that receive changes now.
+    ``never_commits``: why a COMMIT would wait for ever, if it would. ``clock_ahead``: the seconds that the server's
+    clock is ahead of ours.
     """
 
     place: str
@@ -39,7 +40,7 @@ class Health:
 
 
 def health(dsn: str) -> Health:
-    """The health of the database of a DSN; ``Unavailable`` when it does not answer within 5 s."""
+    """Return the health of the database of a DSN; raises ``Unavailable`` if it does not answer within 5 s."""
     with connect(dsn, to_look=True) as session, translated(database=describe(dsn)):
         before = time.time()
         row = session.execute(QUERIES["health"]).fetchone()

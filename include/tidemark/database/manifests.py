@@ -1,4 +1,4 @@
-"""Finds manifests by state, time and offsets, hands them out, and locks them."""
+"""Finds manifests by state, time and offsets, assigns them to DAG runs, and locks them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ HIGHEST_ID = 2**63 - 1  # bigint
 
 class Manifests(Part):
     def insert(self, run_id: int, pipeline_name: str, slices: int, *, first: int = 0) -> list[int]:
-        """Insert manifests with slice numbers from ``first`` on and add them to the run's list; returns their ids."""
+        """Insert manifests with slice numbers from ``first`` on, and add them to the run's list; return their ids."""
         rows = self._sql.rows(
             "insert_manifests", run_id=run_id, pipeline_name=pipeline_name, first=first, last=first + slices - 1
         )
@@ -31,7 +31,7 @@ class Manifests(Part):
         return ids
 
     def keep_ids_above(self, highest: int) -> None:
-        """New manifests get ids above ``highest``, and above every id that is in use."""
+        """Give new manifests ids above ``highest``, and above every id that is in use."""
         self._sql.rows("keep_manifest_ids_above", id=max(highest, self.highest_id(), 1))
 
     def get(self, manifest_id: int) -> Manifest:
@@ -46,7 +46,7 @@ class Manifests(Part):
         states: Sequence[ManifestState] | None = None,
         ids: Sequence[int] | None = None,
     ) -> list[Manifest]:
-        """By id."""
+        """Return the manifests that meet all these conditions, sorted by id; None is no condition."""
         chosen = None if states is None else [state.value for state in states]
         values = {"pipeline_name": pipeline_name, "ids": None if ids is None else list(ids)}
         return list(map(_manifest, self._sql.rows("manifests", states=chosen, **values)))
@@ -59,25 +59,25 @@ class Manifests(Part):
         retry_at: datetime | None,
         silent: str | None,
     ) -> bool:
-        """Set those of these manifests failed that are in one of ``states`` and have no live attempt; False if none is.
+        """Mark as failed those of these manifests that are in one of ``states`` without a live attempt; False if none.
 
-        ``retry_at``: when they are tried again, at the latest. ``silent``: the source that did not answer.
+        ``retry_at``: the latest time of the next try. ``silent``: the source that did not answer.
         """
         chosen = {"ids": list(manifests), "states": [state.value for state in states]}
         values = {"reason": reason, "retry_at": retry_at, "silent": silent}
         return self._sql.changed("note_failed_manifests", **values, **chosen) is not None
 
     def undone(self, pipeline_name: str) -> list[Manifest]:
-        """The manifests that are not done."""
+        """Return the manifests that are not done."""
         manifests = map(_manifest, self._sql.rows("undone", pipeline_name=pipeline_name))
         return [manifest for manifest in manifests if manifest.state is not ManifestState.DONE]
 
     def newest_done(self, pipeline_name: str) -> list[Row]:
-        """id, run_key, done_at of the newest 100 manifests that are done."""
+        """Return id, run_key and done_at of the newest 100 manifests that are done."""
         return self._sql.rows("newest_done", pipeline_name=pipeline_name)
 
     def half_replayed(self, pipeline_name: str, sinks: Sequence[str]) -> list[Manifest]:
-        """The done manifests where one of the sinks shows an older attempt than it was to show."""
+        """Return the done manifests where a replay is published in some of the sinks and not in others."""
         behind = self._sql.ids("behind", pipeline_name=pipeline_name, sinks=list(sinks)) if len(sinks) > 1 else []
         return self.find(ids=behind) if behind else []
 
@@ -91,8 +91,8 @@ class Manifests(Part):
     ) -> list[Manifest]:
         """Return at most ``limit`` manifests, newest first. ``after``: the last id of the page before.
 
-        They are sorted by id. Those of one pipeline and a time are sorted by the time of their run, then by id, so that
-        a page from long ago costs no more than the newest; not with ``lacks``.
+        They are sorted by id. For one pipeline and a time (without ``lacks``) they are sorted by the time of their run,
+        then by id, so that a page from long ago is as fast as the newest.
         """
         rows = self._chosen("newest_manifests", pipeline_name, selection, after, limit)
         ids = [row["id"] for row in islice(rows, limit)]
@@ -102,8 +102,8 @@ class Manifests(Part):
     def count(
         self, pipeline_name: str | None, selection: ManifestSelection, *, most: int, after: int | None = None
     ) -> int:
-        """Return how many manifests a selection has of a pipeline, and with ``after`` how many of them are older;
-        counted up to ``most``, since there may be millions."""
+        """Return how many manifests of a pipeline are in a selection; with ``after``, how many of them are older.
+        Counts only up to ``most``, because there may be millions."""
         rows = self._chosen("count_manifests", pipeline_name, selection, after, most)
         return min(sum(int(row["manifests"]) for row in rows), most)
 
@@ -115,7 +115,7 @@ class Manifests(Part):
         after: int | None,
         limit: int | None,
     ) -> Iterator[Row]:
-        """The rows of a statement, asked for each part of the manifests that may have some, the newest first."""
+        """Yield the rows of a statement. It is run for each part of the manifests that may have some, newest first."""
         times = {"since": selection.since, "until": selection.until}
         values: dict[str, object] = {
             "pipeline_name": pipeline_name,
@@ -142,53 +142,54 @@ class Manifests(Part):
             yield from self._sql.rows(statement, **values, first_id=part["first_id"], end_id=min(ends, default=None))
 
     def covering(self, ends: Sequence[tuple[int, int]]) -> list[int]:
-        """Ids of the manifests that hold the last offset before each (chain id, end)."""
+        """Return the ids of the manifests that hold the last offset before each (chain id, end)."""
         return self._sql.ids("covering_manifests", **_offsets(ends))
 
     def unpublished_before(self, pipeline_name: str, ends: Sequence[tuple[int, int]]) -> list[int]:
-        """Ids of the manifests that are not done and hold an offset before any (chain id, end)."""
+        """Return the ids of the manifests that are not done and hold an offset before any (chain id, end)."""
         return self._sql.ids("unpublished_before", pipeline_name=pipeline_name, **_offsets(ends))
 
     def between(self, parts: Sequence[tuple[int, int, int]]) -> list[int]:
-        """Ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
+        """Return the ids of the manifests that hold an offset of any part: (chain id, start, end), half-open."""
         chains, starts, ends = ([part[column] for part in parts] for column in range(3))
         return self._sql.ids("manifests_between", chains=chains, starts=starts, ends=ends)
 
     def undone_before(self, pipeline_name: str, until: datetime) -> Row:
-        """Return how many manifests of runs up to a time are not done, as ``number``, and the ``first_manifest`` of
-        them."""
+        """Return how many manifests of runs up to a time are not done (``number``), and the lowest id of them
+        (``first_manifest``)."""
         return self._sql.rows("undone_before", pipeline_name=pipeline_name, until=until)[0]
 
     def unknown(self, manifests: Sequence[int]) -> list[int]:
-        """The ids that this database has no manifest of, since it was restored from an older copy."""
+        """Return the ids of which this database has no manifest, because it was restored from an older copy."""
         return self._sql.ids("unknown_manifests", manifests=list(manifests))
 
     def highest_id(self, pipeline_name: str | None = None) -> int:
         return int(self._sql.rows("highest_manifest", pipeline_name=pipeline_name)[0]["id"])
 
     def hand_out(self, manifests: Sequence[Manifest], dag_run: str) -> list[int]:
-        """Note which run of Airflow is to process these manifests; without those that another run has got meanwhile."""
+        """Assign these manifests to a DAG run; return their ids, without those that another DAG run got meanwhile."""
         ids, before = [manifest.id for manifest in manifests], [manifest.dag_run for manifest in manifests]
         with self._sql.transaction():
             return sorted(self._sql.ids("hand_out", manifests=ids, dag_runs=before, dag_run=dag_run))
 
     def lock(self, pipeline_name: str) -> None:
-        """Until the transaction ends, no attempt at a manifest of the pipeline can start, publish or end."""
+        """Lock the manifests of a pipeline: until the transaction ends, no attempt can start, publish or end."""
         self._sql.rows("lock_manifests", pipeline_name=pipeline_name)
 
     def lock_undone(self, pipeline_name: str, also: Sequence[int] = ()) -> None:
-        """Until the transaction ends, no attempt can start at an undone manifest or at one of ``also``."""
+        """Lock the manifests that are not done, and ``also``: until the transaction ends, no attempt can start."""
         self._sql.rows("lock_undone", pipeline_name=pipeline_name, also=list(also))
 
     def unblock(self, manifest_id: int) -> bool:
         return self._sql.changed("unblock", manifest_id=manifest_id) is not None
 
     def states(self, pipeline_name: str) -> dict[ManifestState, Row]:
-        """By state that a manifest is in: ``manifests`` (how many), ``last_done``."""
+        """Return, for each state that occurs, the number of ``manifests``, and ``last_done``."""
         return {ManifestState(row.pop("state")): row for row in self._sql.rows("states", pipeline_name=pipeline_name)}
 
     def add_up_sums(self, pipeline_name: str) -> None:
-        """Make few rows of those that each manifest has added to the sums of what is done; may be repeated."""
+        """Add up the rows that each manifest has added to the sums of done manifests, so that there are few; may be
+        repeated."""
         self._sql.rows("add_up_sums", pipeline_name=pipeline_name)
 
     def events(self, manifest_id: int) -> list[Row]:
@@ -200,7 +201,7 @@ def no_such_manifest(manifest_id: int) -> NotFound:
 
 
 def _offsets(ends: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
-    """Pairs of (chain id, end) as the two parameters that queries unnest."""
+    """Return pairs of (chain id, end) as the two array parameters that queries unnest."""
     return {"chains": [chain_id for chain_id, _ in ends], "ends": [end for _, end in ends]}
 
 

@@ -1,8 +1,8 @@
-"""Makes the tables and upgrades them, never in Airflow's own database; refuses tables of no release, newer ones, and
-those with archived manifests.
+"""Creates the tables and upgrades them, but never in Airflow's own database. Refuses tables of an unreleased or newer
+version, and tables with archived manifests.
 
-``schema.sql`` makes version 1, ``migrations/0002.sql`` version 2 from version 1, and so on: a new database goes through
-the same files as an old one. The digest of all of them that have made a database is stored in it.
+``schema.sql`` makes version 1, ``migrations/0002.sql`` makes version 2 of it, and so on; a new database goes through
+the same files as an old one. Each database stores the digest of the files that made it, comments included.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from tidemark.text import named_queries
 
 FOLDER: Final = files("tidemark.database")
 QUERIES: Final = named_queries("tidemark.database", "migrate.sql")
-ANY_TEXT: Final = ("UTF8", "SQL_ASCII")  # encodings of databases that keep all characters
-LAST_OF_0_3: Final = 4  # the version of the tables that release 0.3 has
+ANY_TEXT: Final = ("UTF8", "SQL_ASCII")  # encodings of databases that store all characters
+LAST_OF_0_3: Final = 4  # the version of the tables of release 0.3
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Migration:
 
 
 def migrations(folder: Traversable = FOLDER) -> list[Migration]:
-    """The files of a folder in their order; at least ``schema.sql``."""
+    """Return the files of a folder in their order; at least ``schema.sql``."""
     versions: list[Migration] = []
     text = sha256()
     name = "schema.sql"
@@ -48,11 +48,11 @@ def migrations(folder: Traversable = FOLDER) -> list[Migration]:
 
 
 def migrate(dsn: str, folder: Traversable = FOLDER, *, dry_run: bool = False) -> tuple[int, ...]:
-    """Create or upgrade the tables: the versions that were made, none when there was nothing to do.
+    """Create or upgrade the tables; return the versions that were made, none if there was nothing to do.
 
-    Each is one transaction. Safe to repeat, also by several processes at once and after one of them was killed.
-    Raises ``ConfigurationError`` for tables of no release or a newer one, those with archived manifests, and Airflow's
-    own database; nothing is changed then.
+    Each version is one transaction. Safe to repeat, also by several processes at once and after one was killed. Raises
+    ``ConfigurationError`` for tables of an unreleased or newer version, for tables with archived manifests, and for
+    Airflow's own database; then nothing is changed.
     """
     steps = migrations(folder)
     with connect(dsn) as session, translated(database=describe(dsn)):
@@ -79,7 +79,7 @@ def _made(session: Session, dsn: str, step: Migration, steps: Sequence[Migration
 
 
 def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
-    """The version of the tables; 0 when there are none."""
+    """Return the version of the tables; 0 if there are none."""
     row = session.execute(QUERIES["databases"]).fetchone()
     assert row is not None
     if row["airflow"]:
@@ -90,7 +90,7 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
         )
     if not row["ours"] and row["encoding"] not in ANY_TEXT:
         raise ConfigurationError(
-            f"the database has the encoding {row['encoding']}, and texts that are stored may have any character",
+            f"the database has the encoding {row['encoding']}, which cannot store every character; Tidemark needs UTF8",
             next_step="create one for Tidemark with: CREATE DATABASE NAME ENCODING 'UTF8' TEMPLATE template0",
             database=describe(dsn),
         )
@@ -104,11 +104,11 @@ def _version(session: Session, dsn: str, steps: Sequence[Migration]) -> int:
 
 
 def _refuse_archived(session: Session, **context: object) -> None:
-    """``ConfigurationError`` for tables of a release up to 0.3 with archived manifests."""
+    """Raise ``ConfigurationError`` for tables of a release up to 0.3 with archived manifests."""
     archived = {row["pipeline"]: row["manifests"] for row in session.execute(QUERIES["archived"]).fetchall()}
     if archived:
         raise ConfigurationError(
-            "this Tidemark has no archive of manifests, and there are archived ones: "
+            "the database has archived manifests, which this version of Tidemark cannot read: "
             + ", ".join(f"{number:,} of pipeline {name}" for name, number in archived.items()),
             next_step="nothing was changed: go on with Tidemark 0.3; or let it finish what is planned, and begin again "
             "with an empty database in TIDEMARK_DB and pipelines of other names that write to new targets",
@@ -117,7 +117,7 @@ def _refuse_archived(session: Session, **context: object) -> None:
 
 
 def _refuse_sinks(session: Session, **context: object) -> None:
-    """``ConfigurationError`` for tables of a release up to 0.3 with sinks whose targets are not carried over."""
+    """Raise ``ConfigurationError`` for tables of a release up to 0.3 with sinks whose evidence is not carried over."""
     rows = session.execute(QUERIES["not_carried_over"]).fetchall()
     if rows:
         named = ", ".join(f"{row['name']} of pipeline {row['pipeline']} ({row['target']})" for row in rows)
@@ -134,7 +134,7 @@ def _refuse_sinks(session: Session, **context: object) -> None:
 
 
 def connect_to_tables(dsn: str) -> Session:
-    """As ``connect``; ``ConfigurationError`` for a database without Tidemark's tables or with others."""
+    """Connect as ``connect`` does; raises ``ConfigurationError`` for a database without the tables of this version."""
     session = connect(dsn)
     try:
         with translated(Rights(session, OF_THE_LEDGER, "; then try again"), database=describe(dsn)):
@@ -146,13 +146,14 @@ def connect_to_tables(dsn: str) -> Session:
 
 
 def _stored(session: Session) -> Mapping[str, Any]:
-    """The row of the table ``database``; empty without one."""
+    """Return the row of the table ``database``; empty if there is none."""
     row = session.execute(QUERIES["tables"]).fetchone()
     return row["tables"] if row else {}
 
 
 def check(tables: Mapping[str, Any], **context: object) -> None:
-    """``ConfigurationError`` for tables that this Tidemark cannot use, by the row of their table ``database``."""
+    """Raise ``ConfigurationError`` for tables that this Tidemark cannot use; ``tables`` is the row of their table
+    ``database``."""
     steps = migrations()
     version = _release(tables, steps, **context)
     if version < len(steps):
@@ -164,7 +165,8 @@ def check(tables: Mapping[str, Any], **context: object) -> None:
 
 
 def _release(tables: Mapping[str, Any], steps: Sequence[Migration], **context: object) -> int:
-    """The version of tables that a release has made, this one or an older one."""
+    """Return the version of tables that this release or an older one has made; raises ``ConfigurationError`` for
+    others."""
     version, schema = tables.get("version", "unknown"), tables.get("schema", "unknown")
     if isinstance(version, int) and version > len(steps):
         raise ConfigurationError(

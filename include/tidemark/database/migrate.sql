@@ -1,11 +1,11 @@
--- What making and upgrading the tables asks and stores beside schema.sql and migrations/.
+-- The statements that create and upgrade the tables, besides schema.sql and migrations/.
 
 -- name: lock
--- One process at a time; until the end of the transaction.
+-- Lets one process migrate at a time, until the end of its transaction.
 SELECT pg_advisory_xact_lock(1414089812, 0);
 
 -- name: actor
--- Who stands in the history of the rows that a migration changes.
+-- The actor in the history of the rows that a migration changes.
 SELECT set_config('tidemark.actor', 'tidemark db migrate', true);
 
 -- name: databases
@@ -17,7 +17,7 @@ SELECT to_regclass('tidemark.database') AS ours, to_regclass('public.dag_run') A
 SELECT to_jsonb(ours) AS tables FROM tidemark.database AS ours;
 
 -- name: archived
--- By pipeline how many manifests are archived; asked of versions that have the table.
+-- How many manifests are archived, by pipeline; only for versions that have the table.
 SELECT pipeline, count(*) AS manifests FROM tidemark.archived_manifest GROUP BY pipeline ORDER BY pipeline;
 
 -- name: not_carried_over

@@ -1,4 +1,4 @@
-"""Classifies PostgreSQL's errors by their SQLSTATE; the caller writes the message for the person who must act.
+"""Classifies PostgreSQL's errors by their SQLSTATE; the caller writes the message for the user.
 
 Executors use this module too: it imports only the standard library, psycopg and our errors.
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from tidemark.database.rights import Rights
 
 # Errors that callers catch themselves, by these names.
-CANCELLED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)  # try it again
+CANCELLED: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)  # trying again helps
 NO_TABLE: Final = psycopg.errors.UndefinedTable
 
 
 class Cause(Enum):
     """The cause of an error; a retry helps for ``LOCKED`` and ``FAILED`` only."""
 
-    DENIED = auto()  # user, password or certificate are refused, or the user lacks a right
+    DENIED = auto()  # user, password or certificate is refused, or the user lacks a right
     LOCKED = auto()  # lock_timeout has passed
-    TABLE_MISSING = auto()  # or the whole schema
-    VALUE = auto()  # a value or a constraint: SQLSTATE 22 and 23
-    OURS = auto()  # raised by the functions of schema.sql: TM
-    STATEMENT = auto()  # the statement does not fit the tables, or the server does not do it
+    TABLE_MISSING = auto()  # a table or the whole schema is missing
+    VALUE = auto()  # a value or a constraint: SQLSTATE classes 22 and 23
+    OURS = auto()  # raised by the functions of schema.sql: class TM
+    STATEMENT = auto()  # the statement does not fit the tables, or the server does not support it
     FAILED = auto()  # anything else: a server that stops, a connection that breaks, a deadlock
 
 
@@ -47,21 +47,24 @@ _CLASSES = {"22": Cause.VALUE, "23": Cause.VALUE, "28": Cause.DENIED, "TM": Caus
 )
 _BYTES: Final = r"\b0x[0-9a-fA-F]+(?: 0x[0-9a-fA-F]+)*"
 _VALUES: Final = re.compile(rf'(?<=").*(?=")|{_BYTES}', re.DOTALL)
-_OF_ENCODINGS: Final = ("22021", "22P05")  # they quote names of encodings, and the bytes of a value
+_OF_ENCODINGS: Final = ("22021", "22P05")  # their messages quote names of encodings, and the bytes of a value
 _RAISED: Final = "exec_stmt_raise"  # the place in PostgreSQL's sources where RAISE is done
 _PLACE: Final = re.compile(r"PL/pgSQL function .+? line \d+")
 _NO_DATABASE: Final = "3D000"
 LIMITS: Final = {"57014": "statement_timeout", "25P03": "idle_in_transaction_session_timeout",
                  "25P04": "transaction_timeout", "57P05": "idle_session_timeout"}  # fmt: skip
 _ANSWER_S: Final = 5.0
-# As libpq writes what it has received; the fields before the code are the severity, in the server's language and not.
+# A refusal in libpq's trace. The fields before the code are the severity, in the server's language and in English.
 _REFUSAL: Final = re.compile(rb'^[^\t]+\tB\t\d+\tErrorResponse\t S "[^"]*" V "[A-Z]+" C "([0-9A-Z]{5})"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class PostgresError:
-    """``state`` is the SQLSTATE, empty when the server did not answer. ``message`` is one line without the connection
-    string and without values of a row: errors are stored, and shown to people who may not see rows."""
+    """A classified error of PostgreSQL; ``state`` is the SQLSTATE, empty if the server did not answer.
+
+    ``message`` is one line without the connection string and without values of rows, because errors are stored, and
+    shown to users who may not see rows.
+    """
 
     cause: Cause
     state: str
@@ -71,17 +74,17 @@ class PostgresError:
 
     @property
     def remedy(self) -> str:
-        """The setting of server, database or user that ended it, as the begin of a next step; empty when none did."""
+        """Return the begin of a next step: which time limit of server, database or user to raise. Empty if no limit
+        caused the error."""
         limit = LIMITS.get(self.state)
         return f"a longer {limit} for the user, or for the database, if this comes back; " if limit else ""
 
 
 @contextmanager
 def translated(translate: Callable[[PostgresError], TidemarkError], rights: "Rights | None" = None) -> Iterator[None]:
-    """Replace each error of psycopg by the one that ``translate`` makes from it; a missing right is named by
-    ``rights``.
+    """Replace each error of psycopg with the one that ``translate`` makes of it; ``rights`` names missing rights.
 
-    A traceback shows nothing of the error of psycopg: its text ends with the row that was refused.
+    A traceback does not show the error of psycopg, because its text contains the row that was refused.
     """
     try:
         yield
@@ -91,11 +94,11 @@ def translated(translate: Callable[[PostgresError], TidemarkError], rights: "Rig
 
 
 def is_refused(error: BaseException | None, dsn: str) -> bool:
-    """Return whether the server has answered an attempt to connect and refused user, password, certificate or database,
-    so that only a person can help. False when nothing answers, and for a server that is full, starts or stops.
+    """Return whether the server answered and refused user, password, certificate or database, so that a retry does not
+    help. False if nothing answers, and for a server that is full, starts or stops.
 
-    The error of an attempt to connect has no SQLSTATE, and its text is in the server's language. So the server is asked
-    once more, for the code alone.
+    A failed connect has no SQLSTATE, and its text is in the server's language. So this connects once more, only to
+    learn the code.
     """
     if not isinstance(error, psycopg.OperationalError) or isinstance(error, psycopg.errors.ConnectionTimeout):
         return False
@@ -107,11 +110,12 @@ def is_refused(error: BaseException | None, dsn: str) -> bool:
 
 @lru_cache(maxsize=100)
 def _state_of_refusal(dsn: str, _words: str) -> str:
-    """The SQLSTATE with which a server refuses a connection; empty when it does not refuse, or libpq does not say.
+    """Return the SQLSTATE with which a server refuses a connection; empty if it does not refuse, or libpq does not
+    show it.
 
-    libpq tells it nowhere but in its trace of all messages, which older versions than 18 write without those of the
-    handshake. The trace may hold the password, so it is kept in memory and nowhere else. Each trace leaves 5 kB behind,
-    so a refusal in the same words is not asked for again.
+    libpq shows it only in its trace of all messages; before version 18 the trace lacks those of the handshake. The
+    trace may contain the password, so it stays in memory. Each trace leaks 5 kB, so the same refusal is not asked for
+    twice.
     """
     if not hasattr(os, "memfd_create"):
         return ""
@@ -134,14 +138,14 @@ def _finish_handshake(connection: pq.abc.PGconn) -> None:
         if remaining <= 0:
             return
         event = selectors.EVENT_READ if wanted is pq.PollingStatus.READING else selectors.EVENT_WRITE
-        with selectors.DefaultSelector() as selector:  # the next host of the connection string has another socket
+        with selectors.DefaultSelector() as selector:  # a new one each time: the next host has another socket
             selector.register(connection.socket, event)
             selector.select(remaining)
 
 
 def from_environment(dsn: str) -> str:
-    """The variables of the environment that libpq takes beside the connection string, as the begin of a next step;
-    empty without any. Its messages do not name them."""
+    """Return the begin of a next step: the environment variables that libpq uses besides the connection string, which
+    its messages do not name. Empty if there are none."""
     given = conninfo_to_dict(dsn)
     names = sorted(
         option.envvar.decode()
@@ -154,7 +158,7 @@ def from_environment(dsn: str) -> str:
 
 
 def message_of(error: psycopg.Error) -> str:
-    """The server's primary message, or the first line of the client's; its other lines guess at the cause."""
+    """Return the server's primary message, or the first line of the client's; its other lines only guess the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return error.diag.message_primary or (lines[0] if lines else type(error).__name__)
 
@@ -165,12 +169,12 @@ def _classified(error: psycopg.Error) -> PostgresError:
 
 
 def _without_values(error: psycopg.Error) -> str:
-    """The message without values of a row. Those of data exceptions (class 22) quote them; those of other errors quote
-    names of tables, columns and constraints. What a trigger or function raises may say anything."""
+    """Return the message without values of rows. Messages of data exceptions (class 22) quote values; those of other
+    errors quote names of tables, columns and constraints. The text that a trigger or function raises is left out."""
     state, diag = error.sqlstate or "", error.diag
     if diag.source_function == _RAISED and _cause(state) is not Cause.OURS:
         place = _PLACE.search(diag.context or "")
-        return f"{place[0] if place else 'a function'} refuses it, in words that PostgreSQL's log has"
+        return f"{place[0] if place else 'a function'} raised an error; PostgreSQL's log has its message"
     if state in _OF_ENCODINGS:
         return re.sub(_BYTES, "..", message_of(error))
     return _VALUES.sub("..", message_of(error)) if state[:2] == "22" else message_of(error)

@@ -1,7 +1,7 @@
 -- One block per statement, used by the parts of ManifestDatabase. Parameters are psycopg's %(name)s.
 
 -- name: set_actor
--- A decision (it has a why) looks at targets during its transaction, so that has no time limit.
+-- The transaction of a decision (it has a why) has no time limit, because it asks targets meanwhile.
 SELECT set_config('tidemark.actor', %(actor)s, true), set_config('tidemark.why', %(why)s, true),
        set_config('idle_in_transaction_session_timeout', CASE %(why)s::text
            WHEN '' THEN current_setting('idle_in_transaction_session_timeout') ELSE '0' END, true);
@@ -62,7 +62,7 @@ SELECT DISTINCT m.id FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND 
 WHERE m.pipeline = %(pipeline_name)s ORDER BY m.id;
 
 -- name: fence_open_attempts
--- The next number is given to nobody: whoever wakes up with a lower one is fenced.
+-- Takes the next attempt number without starting an attempt: a paused process with a lower number is then fenced.
 WITH numbered AS (
     UPDATE manifest SET attempt = attempt + 1
     WHERE id = ANY (%(manifests)s) AND state IN ('running', 'done') RETURNING id, attempt),
@@ -90,7 +90,8 @@ WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (a.receipt -> 'sinks' ? %(old)s OR %(old)s::text = ANY (a.sinks || a.taken_back));
 
 -- name: rename_in_fingerprints
--- The code is the same as before, so its fingerprint with the old name becomes the new one. Pinned schemas follow a plus.
+-- The code has not changed, so each fingerprint with the old name becomes the one with the new name. The part behind a
+-- plus (pinned schemas) stays.
 UPDATE attempt a SET fingerprint = f.after || substr(a.fingerprint, length(f.before) + 1)
 FROM manifest m, unnest(%(before)s::text[], %(after)s::text[]) AS f (before, after)
 WHERE m.id = a.manifest_id AND m.pipeline = %(pipeline_name)s AND split_part(a.fingerprint, '+', 1) = f.before;
@@ -110,7 +111,7 @@ UPDATE sink SET renamed_from = NULL WHERE pipeline = %(pipeline_name)s AND name 
 UPDATE sink SET retired_at = now() WHERE pipeline = %(pipeline_name)s AND name = %(sink)s AND retired_at IS NULL;
 
 -- name: counted_by
--- The manifests whose hours count what a sink shows: no sink that stands, but it, shows as new an attempt.
+-- The manifests whose hours count the rows of this sink: no other current sink shows as new an attempt.
 SELECT p.manifest_id AS id FROM publication p JOIN manifest m ON m.id = p.manifest_id
 WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s AND NOT EXISTS (
     SELECT FROM standing_publication o
@@ -118,7 +119,7 @@ WHERE m.pipeline = %(pipeline_name)s AND p.sink = %(sink)s AND NOT EXISTS (
 ORDER BY 1;
 
 -- name: published_in
--- The manifests with a publication in a sink, and whether no other sink that stands has one.
+-- The manifests with a publication in a sink, and whether no other current sink has one.
 SELECT p.manifest_id AS id, NOT EXISTS (
     SELECT FROM standing_publication o WHERE o.manifest_id = p.manifest_id AND o.sink <> p.sink) AS alone
 FROM standing_publication p
@@ -126,7 +127,7 @@ WHERE p.pipeline = %(pipeline_name)s AND p.sink = %(sink)s
 ORDER BY 1;
 
 -- name: lacking
--- The done manifests that a sink has no publication of: only parts of them that have some are read.
+-- The done manifests without a publication in a sink. Reads only the parts of the ids where the sums show some.
 SELECT m.id FROM parts_lacking(%(pipeline_name)s, %(sink)s) AS part
 CROSS JOIN LATERAL (
     SELECT m.id FROM manifest m
@@ -136,7 +137,7 @@ CROSS JOIN LATERAL (
 ORDER BY m.id;
 
 -- name: left_out
--- The manifests that were done without a sink that was known by then: a pipeline file did not have it for a while.
+-- The manifests that were done without a sink that was known by then: the pipeline file did not have it for a while.
 SELECT s.name AS sink, m.id FROM sink s CROSS JOIN LATERAL (
     SELECT m.id FROM parts_lacking(%(pipeline_name)s, s.name) AS part
     JOIN manifest m ON m.id >= part.first_id AND m.id < part.end_id
@@ -146,7 +147,7 @@ SELECT s.name AS sink, m.id FROM sink s CROSS JOIN LATERAL (
 WHERE s.pipeline = %(pipeline_name)s AND s.retired_at IS NULL ORDER BY s.name, m.id;
 
 -- name: published_by_retired_sinks
--- What retired sinks have published: nobody removes it, also when another sink uses the target again.
+-- What retired sinks have published. Nothing removes it, even if another sink uses the target again.
 SELECT s.target AS root, p.manifest_id, p.attempt, coalesce((
     SELECT array_agg(o.object ->> 'path') FROM attempt a
     CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
@@ -164,7 +165,7 @@ SELECT c.topic, c.partition, c.generation
 FROM manifest_range r JOIN chain c ON c.id = r.chain_id WHERE r.manifest_id = %(manifest_id)s;
 
 -- name: chains
--- The end of each chain by one index probe, however long its history is.
+-- Finds the end of each chain with one index probe, however long its history is.
 SELECT DISTINCT ON (c.topic, c.partition)
        c.id, c.topic, c.topic_id, c.partition, c.generation, c.blocked, c.blocked_end,
        latest.end_offset, anchor.end_offset AS anchor
@@ -176,8 +177,8 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL
 ORDER BY c.topic, c.partition, c.generation DESC;
 
 -- name: chains_held_since
--- Since when an open transaction may hold a chain: its newest range was planned then, or later a run read up to there
--- beside no open transaction of this partition. Such a run stands for a time, or notes only those of other partitions.
+-- The time since which an open transaction may hold up a chain: its newest range was planned then, or a later run found
+-- no open transaction in this partition. Such a run names a time up to which it read, or notes only other partitions.
 SELECT c.topic, c.partition, greatest(grown.at, (
     SELECT max(least(r.planned_at, coalesce(r.planned_up_to, r.cut_at, r.planned_at))) FROM run r
     WHERE r.pipeline = c.pipeline AND r.planned_at > grown.at AND (r.planned_up_to IS NOT NULL OR (
@@ -194,7 +195,7 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NULL;
 
 -- name: last_published
 -- For each chain the newest published range that ends at or below an offset, and its last record by the receipt.
--- By index probes, and each receipt is unpacked once: a manifest has a range on many chains.
+-- Uses index probes, and unpacks each receipt once, because a manifest has ranges on many chains.
 WITH newest AS MATERIALIZED (
     SELECT part.chain_id, r.*
     FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, end_offset)
@@ -219,8 +220,8 @@ JOIN counted ON counted.manifest_id = n.manifest_id AND counted.count ->> 'topic
     AND (counted.count ->> 'partition')::int = c.partition;
 
 -- name: cut_ranges
--- For each chain what is left, below the end of its generation, of a published range that reaches above it, and the leader
--- epoch of the last record of that range. Without an epoch nothing can be said of what is left.
+-- For each chain the published range that reaches above the end of the generation: its part below that end, and the
+-- leader epoch of its last record. Without an epoch nothing is known about that part.
 SELECT head.chain_id, head.start_offset, head.generation_end, (count ->> 'last_epoch')::int AS leader_epoch
 FROM (
     SELECT part.chain_id, part.generation_end, g.start_offset, g.manifest_id, (
@@ -234,10 +235,10 @@ CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'partitions') AS count
 WHERE count ->> 'topic' = c.topic AND (count ->> 'partition')::int = c.partition AND count ->> 'last_epoch' IS NOT NULL;
 
 -- name: staged_below
--- The last records that attempts have read below the ranges of a manifest, over all generations of these logs, and that may
--- still be published: of attempts that stored a receipt, also failed and dead ones, since what they put may be found.
--- It cannot be where it was taken back, where this or a later attempt is published, and where the sink is retired.
--- Of the manifest itself: what a lower attempt read for sinks that this one does not write to.
+-- The last records that attempts have read below the ranges of a manifest, over all generations of these logs, and that
+-- may still be published. Attempts that stored a receipt count, also failed and dead ones, because their output may be
+-- found complete. It is not published where it was taken back, where the same or a later attempt is published, or where
+-- the sink is retired. For the manifest itself: what a lower attempt read for sinks that this one does not write to.
 WITH own AS (
     SELECT c.pipeline, c.topic, c.topic_id, c.partition, g.start_offset
     FROM manifest_range g JOIN chain c ON c.id = g.chain_id WHERE g.manifest_id = %(manifest_id)s),
@@ -302,7 +303,7 @@ WHERE c.pipeline = %(pipeline_name)s AND c.retired_at IS NOT NULL
 ORDER BY c.topic, c.topic_id, c.partition, c.generation DESC;
 
 -- name: record_bytes
--- Measured on the newest published manifests: bytes of key and value per record read.
+-- The bytes of key and value per record, measured on the newest published manifests.
 SELECT sum(bytes) / nullif(sum(read), 0) AS record_bytes
 FROM (
     SELECT (count ->> 'bytes')::numeric AS bytes, (count ->> 'read')::numeric AS read
@@ -337,7 +338,7 @@ WHERE r.manifest_id IS NOT NULL AND r.start_offset < cut.end_offset
 ORDER BY 1;
 
 -- name: unpublished_before
--- The manifests that are not done and hold an offset before any end. They are few: the index has only them.
+-- The manifests that are not done and hold an offset before any end. They are few, and an index has only them.
 SELECT DISTINCT m.id
 FROM manifest m
 JOIN manifest_range r ON r.manifest_id = m.id
@@ -347,8 +348,8 @@ WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
 ORDER BY 1;
 
 -- name: manifests_between
--- The manifests that hold an offset of any part: offsets of one chain, half-open. Both bounds are on the end of the
--- range, because one index then finds the ranges of the part alone, however long the chain is.
+-- The manifests that hold an offset of any part: offsets of one chain, half-open. Both bounds are conditions on the end
+-- of the range, so that one index finds only the ranges of the part, however long the chain is.
 SELECT DISTINCT r.manifest_id AS id
 FROM unnest(%(chains)s::bigint[], %(starts)s::bigint[], %(ends)s::bigint[]) AS part (chain_id, start_offset, end_offset)
 CROSS JOIN LATERAL (
@@ -366,20 +367,20 @@ INSERT INTO run_end (run_id, chain_id, end_offset)
 SELECT %(run_id)s, * FROM unnest(%(chains)s::bigint[], %(ends)s::bigint[]);
 
 -- name: ends_of_cut
--- Where runs with this cut ended; with several of them, where the first one did.
+-- The ends of the run with this cut; of several such runs, the lowest end of each chain.
 SELECT e.chain_id, min(e.end_offset) AS end_offset
 FROM run r JOIN run_end e ON e.run_id = r.id
 WHERE r.pipeline = %(pipeline_name)s AND r.cut_at = %(cut_at)s GROUP BY e.chain_id;
 
 -- name: ends_of_schedule
--- Where the newest scheduled run with this cut or an earlier one ended.
+-- The ends of the newest scheduled run with this cut or an earlier one.
 SELECT e.chain_id, e.end_offset
 FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND kind = 'scheduled' AND cut_at <= %(cut_at)s
       ORDER BY cut_at DESC, id LIMIT 1) r
 JOIN run_end e ON e.run_id = r.id;
 
 -- name: scheduled_cuts
--- The ten newest cuts of scheduled runs and backfills, by the index of cuts.
+-- The ten newest cuts of scheduled runs and backfills; uses the index of cuts.
 SELECT DISTINCT cut_at FROM run
 WHERE pipeline = %(pipeline_name)s AND kind IN ('scheduled', 'backfill') AND cut_at IS NOT NULL
 ORDER BY cut_at DESC LIMIT 10;
@@ -393,14 +394,14 @@ FROM run_end e JOIN chain c ON c.id = e.chain_id WHERE e.run_id = %(run_id)s
 ORDER BY c.topic, c.topic_id, c.partition;
 
 -- name: ends_before
--- Where the newest run that planned up to a time, or to an earlier one, ended.
+-- The ends of the newest run that planned up to this time or an earlier one.
 SELECT e.chain_id, e.end_offset
 FROM (SELECT id FROM run WHERE pipeline = %(pipeline_name)s AND planned_up_to <= %(until)s
       ORDER BY planned_up_to DESC, id LIMIT 1) r
 JOIN run_end e ON e.run_id = r.id;
 
 -- name: run_past
--- The run that planned up to a time or just past it; of several with one cut the last one, which saw what came late.
+-- The run that planned up to a time or just past it; of several with one cut the last one, which saw late records too.
 SELECT id, run_key, planned_up_to FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_up_to >= %(until)s ORDER BY planned_up_to, id DESC LIMIT 1;
 
@@ -412,9 +413,10 @@ SELECT run_key, planned_up_to FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_up_to IS NOT NULL ORDER BY planned_up_to DESC, id DESC LIMIT 1;
 
 -- name: unpublished_parts
--- Ranges below the ends of a run whose manifest lacks a publication in a sink: one that is not done, or lies in a part
--- where the sink lacks some. A chain that the run did not see (its topic had left the pipeline, or its log generation had ended)
--- counts with what was planned before. Without a run: all. What a person has given up in a sink is not asked for.
+-- Ranges below the ends of a run whose manifest has no publication in a sink: manifests that are not done, and those in
+-- parts of the ids where the sink lacks some. On a chain that the run did not see (its topic had left the pipeline, or
+-- its log generation had ended), ranges that were planned before the run count. Without a run: all. Output that was
+-- given up in a sink does not count as missing.
 WITH lacking AS (
     SELECT m.id, m.state::text AS state, m.run_id, sink.name AS sink
     FROM manifest m CROSS JOIN unnest(%(sinks)s::text[]) AS sink (name)
@@ -451,7 +453,7 @@ WHERE c.pipeline = %(pipeline_name)s AND (e.run_id IS NULL OR r.start_offset < e
 ORDER BY c.topic, c.partition, c.generation, r.start_offset;
 
 -- name: ranges_at
--- For each chain of a partition the range that holds an offset, by index probes, however long its history is.
+-- For each chain of a partition the range that holds an offset; uses index probes, however long the history is.
 SELECT c.id AS chain_id, c.pipeline, c.topic, c.topic_id, c.partition, c.generation,
        c.retired_at IS NOT NULL AS retired, anchor.end_offset AS anchor, latest.end_offset AS chain_end,
        found.start_offset, found.end_offset, found.kind::text AS kind, found.manifest_id
@@ -530,8 +532,8 @@ WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
 ORDER BY id;
 
 -- name: chosen_manifests
--- A part of the four statements below, with ids in [first_id, end_id) or, in the order of times, behind one of them.
--- Those of a state that is not done come from an index that has only what is not done; a time by the index of runs.
+-- A part of the four statements below: manifests with ids in [first_id, end_id), or in order of time those behind one.
+-- A state other than done uses the index of what is not done; a time uses the index of runs.
 SELECT m.id FROM manifest m
 JOIN (SELECT id, pipeline, coalesce(planned_up_to, cut_at, planned_at) AS time FROM run) r ON r.id = m.run_id
 WHERE (%(pipeline_name)s::text IS NULL OR m.pipeline = %(pipeline_name)s AND r.pipeline = %(pipeline_name)s)
@@ -560,13 +562,13 @@ SELECT coalesce(r.planned_up_to, r.cut_at, r.planned_at) AS time
 FROM manifest m JOIN run r ON r.id = m.run_id WHERE m.id = %(manifest_id)s;
 
 -- name: newest_manifests
--- Newest first; a page costs the same at any depth.
+-- Newest first; a page takes the same time at any depth.
 -- include: chosen_manifests
 ORDER BY CASE WHEN %(by_time)s THEN r.time END DESC, m.id DESC LIMIT %(limit)s;
 
 -- name: newest_manifests_at
--- The same, with offsets of chains. Whether the manifests are read from the newest on, or the ranges of the chains, is
--- PostgreSQL's choice: by how many there are.
+-- The same, for manifests with offsets of these chains. PostgreSQL chooses whether to read the manifests from the
+-- newest on, or the ranges of the chains, by how many there are.
 -- include: chosen_manifests
   AND EXISTS (SELECT FROM manifest_range g WHERE g.manifest_id = m.id AND g.chain_id = ANY (%(chains)s))
 ORDER BY CASE WHEN %(by_time)s THEN r.time END DESC, m.id DESC LIMIT %(limit)s;
@@ -583,21 +585,21 @@ SELECT count(*) AS manifests FROM (
     LIMIT %(limit)s) chosen;
 
 -- name: undone
--- By an index that has only them; the array is made first.
+-- Uses an index that has only these manifests; the array is made first.
 SELECT * FROM manifest_view v
 WHERE v.id = ANY (ARRAY(SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'))
 ORDER BY v.id;
 
 -- name: hand_out
--- To a DAG run, each manifest only while it belongs to the DAG run that the caller has seen: of two runs that take the
--- same manifest along, one gets it.
+-- Assigns each manifest to a DAG run only if it still belongs to the DAG run that the caller has seen. So if two runs
+-- take the same manifest along, only one gets it.
 UPDATE manifest m SET dag_run = %(dag_run)s
 FROM unnest(%(manifests)s::bigint[], %(dag_runs)s::text[]) AS seen (id, dag_run)
 WHERE m.id = seen.id AND m.dag_run IS NOT DISTINCT FROM seen.dag_run
 RETURNING m.id;
 
 -- name: published_up_to
--- The run that planned furthest of those whose ends have nothing unpublished below them.
+-- The run that planned furthest, of the runs with nothing unpublished below their ends.
 SELECT r.planned_up_to FROM run r
 WHERE r.pipeline = %(pipeline_name)s AND r.planned_up_to IS NOT NULL AND NOT EXISTS (
     SELECT FROM manifest m
@@ -612,14 +614,14 @@ SELECT coalesce(sum(r.end_offset - r.start_offset), 0)::bigint AS offsets
 FROM chain c JOIN manifest_range r ON r.chain_id = c.id AND r.kind = 'lost' WHERE c.pipeline = %(pipeline_name)s;
 
 -- name: with_dead_letters
--- By the index of what has some, from the newest on.
+-- Uses the index of publications with dead letters, from the newest on.
 SELECT DISTINCT manifest_id AS id FROM standing_publication
 WHERE pipeline = %(pipeline_name)s AND (counts ->> 'dead_lettered')::bigint > 0
   AND (%(manifest_id)s::bigint IS NULL OR manifest_id = %(manifest_id)s)
 ORDER BY manifest_id DESC LIMIT %(newest)s;
 
 -- name: states
--- Those done by their sums.
+-- Done manifests are counted by their sums.
 SELECT state, sum(manifests)::bigint AS manifests, max(last_done) AS last_done FROM (
     SELECT state::text AS state, count(*) AS manifests, NULL::timestamptz AS last_done
     FROM manifest WHERE pipeline = %(pipeline_name)s AND state <> 'done' GROUP BY state
@@ -628,7 +630,7 @@ SELECT state, sum(manifests)::bigint AS manifests, max(last_done) AS last_done F
 GROUP BY state HAVING sum(manifests) > 0;
 
 -- name: add_up_sums
--- What another process adds up is left to it.
+-- Skips rows that another process is adding up.
 WITH added AS (
     DELETE FROM done_sum WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM done_sum WHERE pipeline = %(pipeline_name)s FOR UPDATE SKIP LOCKED)) RETURNING *)
@@ -637,7 +639,7 @@ SELECT pipeline, part, sink, sum(manifests), sum(read), sum(written), sum(dead_l
 FROM added GROUP BY pipeline, part, sink;
 
 -- name: wrong_sums
--- Parts and sinks whose sums are not what the tables hold now.
+-- The parts and sinks whose sums differ from what the tables hold now.
 SELECT part, sink FROM (
     SELECT part, sink, manifests, read, written, dead_lettered, late FROM counted_done
     WHERE pipeline = %(pipeline_name)s
@@ -648,7 +650,7 @@ GROUP BY part, sink
 HAVING (sum(manifests), sum(read), sum(written), sum(dead_lettered), sum(late)) <> (0, 0, 0, 0, 0);
 
 -- name: store_audit
--- Nothing for a pipeline that was never planned.
+-- Stores nothing for a pipeline that was never planned.
 INSERT INTO last_audit (pipeline, deep, at, actor, differences, first_differences)
 SELECT name, %(deep)s, %(began)s, %(actor)s, %(differences)s, %(first_differences)s
 FROM pipeline WHERE name = %(pipeline_name)s
@@ -661,7 +663,7 @@ WHERE last_audit.at <= excluded.at;
 SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
 
 -- name: note_failed_task
--- Once a last try has failed, the first try of the next run does not hide it.
+-- Once a last try has failed, retry_at stays NULL: the first try of the next run must not hide that.
 INSERT INTO failed_task (pipeline, task, actor, what, next_step, refused, run_key, retry_at, silent)
 VALUES (%(pipeline_name)s, %(task)s, %(actor)s, %(what)s, %(next_step)s, %(refused)s, '', %(retry_at)s, %(silent)s)
 ON CONFLICT (pipeline, task) DO UPDATE
@@ -670,7 +672,7 @@ SET at = now(), times = failed_task.times + 1, actor = excluded.actor, what = ex
     retry_at = CASE WHEN failed_task.times = 0 OR failed_task.retry_at IS NOT NULL THEN excluded.retry_at END;
 
 -- name: note_begun_task
--- Since when none has succeeded stays: each may be killed.
+-- Keeps "since" of the first task that did not succeed, because each one may be killed.
 INSERT INTO failed_task (pipeline, task, times, actor, what, next_step, refused, run_key)
 VALUES (%(pipeline_name)s, %(task)s, 0, %(actor)s, '', '', false, %(run_key)s)
 ON CONFLICT (pipeline, task) DO UPDATE
@@ -680,7 +682,7 @@ SET run_key = excluded.run_key;
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = %(task)s AND times = 0;
 
 -- name: forget_failed_plan_of
--- Also one that failed before it began: then it has no run key, and now somebody came as far as this.
+-- Also the note of a plan that failed before it began: it has no run key, and a later plan has come further now.
 DELETE FROM failed_task WHERE pipeline = %(pipeline_name)s AND task = 'plan' AND run_key IN ('', %(run_key)s);
 
 -- name: forget_refused_plan
@@ -697,7 +699,7 @@ SELECT task, since, at, times, actor, what, next_step, refused, retry_at, silent
 WHERE pipeline = %(pipeline_name)s ORDER BY task DESC;
 
 -- name: of_each
--- The rows of a statement about one pipeline, of many.
+-- The rows of a statement about one pipeline, for many pipelines at once.
 SELECT of_pipeline, one.* FROM unnest(%(names)s::text[]) ahead (of_pipeline), LATERAL ({}
 ) one;
 
@@ -707,9 +709,9 @@ SELECT min(planned_at) AS first, max(planned_at) AS last,
 FROM run WHERE pipeline = %(pipeline_name)s;
 
 -- name: made_otherwise
--- The done manifests with a publication by other settings than these. Behind a plus stand the schemas of a registry,
--- which change by themselves. A manifest that other sinks have too was made with them in its fingerprint. An adopted
--- attempt has no fingerprint that could be compared.
+-- The done manifests with a publication that was made with other settings than these. The schemas of a registry, behind
+-- a plus, are ignored: they change by themselves. Manifests that other sinks have too are left out, because their
+-- fingerprint contains those sinks. An adopted attempt has no fingerprint to compare.
 SELECT DISTINCT m.id FROM manifest m JOIN publication p ON p.manifest_id = m.id
 JOIN attempt a ON a.manifest_id = p.manifest_id AND a.attempt = p.settled
 WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
@@ -718,7 +720,7 @@ WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
 ORDER BY m.id;
 
 -- name: last_took
--- How long the attempt of the newest done manifest took, by the index of a pipeline's manifests.
+-- How long the published attempt of the newest done manifest took; uses the index of a pipeline's manifests.
 SELECT extract(epoch FROM a.ended_at - a.started_at)::float8 AS seconds
 FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.state = 'published'
 WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC, a.attempt DESC LIMIT 1;
@@ -732,8 +734,8 @@ SELECT (coalesce((
       AND NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = m.id AND p.sink = %(sink)s)))::int AS manifests;
 
 -- name: published_nowhere
--- The done manifests that no sink shows and no person has given up, since the sinks that showed them are retired. In the
--- parts where no sink shows all; nearly always none.
+-- The done manifests that no sink shows because the sinks that did are retired, and that were not given up. Reads only
+-- the parts of the ids where no sink shows all; usually there are none.
 SELECT nowhere.id
 FROM (
     SELECT c.part FROM (
@@ -752,7 +754,7 @@ CROSS JOIN LATERAL (
 ORDER BY nowhere.id LIMIT 101;
 
 -- name: lanes
--- Each chain from its anchor to its end. No range is read but the first one and the last, however long its history is.
+-- Each chain from its anchor to its end. Reads only the first and the last range, however long the history is.
 SELECT c.id, c.topic, c.topic_id, c.partition, c.generation, c.retired_at IS NOT NULL AS retired, c.blocked,
        c.blocked_end IS NOT NULL AS cut, anchor.end_offset AS anchor, latest.end_offset
 FROM chain c
@@ -762,8 +764,9 @@ CROSS JOIN LATERAL (
 WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.generation;
 
 -- name: parts_not_done
--- What is lost or not done of each chain, by indexes that have only that; neighbours in one state are one part. With
--- cells: those in one state that begin in one of so many cells of their chain are one part too.
+-- What is lost or not done of each chain; uses indexes that have only that. Adjacent ranges in one state become one
+-- part. With "cells" each chain is divided into so many cells; parts in one state that begin in one cell become one
+-- part, too.
 WITH part AS (
     SELECT g.chain_id, g.start_offset, g.end_offset, m.id AS manifest_id,
            CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state
@@ -797,7 +800,7 @@ GROUP BY j.chain_id, j.state, coalesce(
 ORDER BY chain_id, start, state;
 
 -- name: parts_with_dead_letters
--- Of the newest manifests that have some: each receipt is unpacked, which takes up to some milliseconds.
+-- Only for the newest manifests with dead letters, because each receipt is unpacked, which may take milliseconds.
 WITH newest AS MATERIALIZED (
     SELECT p.manifest_id, max(p.attempt) AS attempt FROM publication p JOIN manifest m ON m.id = p.manifest_id
     WHERE m.pipeline = %(pipeline_name)s AND (p.counts ->> 'dead_lettered')::bigint > 0
@@ -815,8 +818,8 @@ GROUP BY g.chain_id, k.manifest_id, k.records ORDER BY g.chain_id, start;
 
 -- name: periods
 -- Runs by numbered periods of time, (start, end] and all of one length, with their manifests by state; a row without a
--- state counts the runs. The time of a run is that up to which it read, or its cut if it did not reach that, or when it
--- was made. By the index of that time, so that only the runs of these periods are read.
+-- state counts the runs. The time of a run is the one up to which it read, or its cut if it did not reach it, or when
+-- it was planned. Uses the index of that time, so that only the runs of these periods are read.
 WITH chosen AS (
     SELECT r.id,
            ceil(extract(epoch FROM coalesce(r.planned_up_to, r.cut_at, r.planned_at) - %(start)s) / %(seconds)s)::int - 1
@@ -836,14 +839,14 @@ SELECT period, NULL, count(*), NULL, 0 FROM chosen GROUP BY period
 ORDER BY period, state NULLS FIRST;
 
 -- name: undone_before
--- The manifests that are not done, of runs up to a time.
+-- The manifests of runs up to a time that are not done.
 SELECT count(*) AS number, min(m.id) AS first_manifest FROM manifest m JOIN run r ON r.id = m.run_id
 WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
   AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(until)s;
 
 -- name: recent_runs
 -- The newest runs, oldest first, each with its manifests: their ids, their states in the same order, and when the last
--- one was done. Only an attempt that has not ended is asked whether it is alive.
+-- one was done. Looks for the lock only of attempts that have not ended.
 SELECT r.id, r.planned_at, r.lag, m.ids, m.states, m.first_undone, m.done_at
 FROM (SELECT id, planned_at, lag FROM run WHERE pipeline = %(pipeline_name)s
       ORDER BY planned_at DESC, id DESC LIMIT 20) r
@@ -858,7 +861,7 @@ CROSS JOIN LATERAL (
 ORDER BY r.planned_at, r.id;
 
 -- name: records_of_runs
--- How many records of each run were read for what is published.
+-- How many records each run read for what is published.
 SELECT m.run_id, sum(p.read)::bigint AS read
 FROM manifest m
 CROSS JOIN LATERAL (SELECT max((counts ->> 'read')::bigint) AS read FROM publication WHERE manifest_id = m.id) p
@@ -877,7 +880,7 @@ WHERE m.run_id = ANY (%(runs)s) AND o.object ->> 'sink' = p.sink AND o.object ->
 GROUP BY m.run_id;
 
 -- name: lags_since
--- What plans have found since a time, oldest first; of each part of the window the largest.
+-- The lags that plans have measured since a time, oldest first; for each period the largest.
 SELECT max(planned_at) AS at, max(lag) AS lag, max(planned_at) - max(planned_at - published_before) AS published_before
 FROM run
 WHERE pipeline = %(pipeline_name)s AND planned_at > %(since)s AND lag IS NOT NULL
@@ -896,7 +899,7 @@ FROM (SELECT m.id, m.run_id, m.done_at FROM manifest m
 JOIN run r ON r.id = m.run_id;
 
 -- name: newest_counts
--- Of the newest manifests that are done and have read records.
+-- The counts of the newest done manifests that read records.
 SELECT p.counts
 FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done' ORDER BY m.id DESC LIMIT 50) m
 CROSS JOIN LATERAL (
@@ -905,9 +908,10 @@ CROSS JOIN LATERAL (
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
 -- name: stale_in_sinks
--- For each sink the newest manifest with rows there, of the newest that are done, when a newer row stood before each of
--- its rows. One does not count when rows of later ranges stand behind each of its ranges: those are newer, too.
--- Counted, so that ranges are looked up by index, and only of what is stale and of what is newer than that.
+-- For each sink the newest manifest with rows, if the table already had a newer row for each of its rows. Looks at the
+-- newest done manifests. A manifest does not count if rows of later ranges were published behind each of its ranges:
+-- those are newer, too. The conditions are written as counts, so that PostgreSQL looks up ranges by index, and only for
+-- stale manifests and newer ones.
 WITH shown AS MATERIALIZED (
     SELECT p.manifest_id, p.sink, (p.counts ->> 'stale')::bigint > 0
         AND (p.counts ->> 'stale')::bigint = (p.counts ->> 'written')::bigint - (p.counts ->> 'superseded')::bigint
@@ -931,8 +935,8 @@ WHERE s.is_stale AND (
 ORDER BY s.sink, s.manifest_id DESC;
 
 -- name: published_sums
--- The records of what is published, each once: every sink counts the same, so of each manifest the sink counts that
--- counts most. Those done by their sums.
+-- The published records, each once: all sinks count the same records, so the sink with the highest counts stands for a
+-- manifest. Done manifests are counted by their sums.
 SELECT coalesce(sum(read), 0)::bigint AS read, coalesce(sum(written), 0)::bigint AS written,
        coalesce(sum(dead_lettered), 0)::bigint AS dead_lettered
 FROM (
@@ -957,7 +961,7 @@ SELECT retired_at FROM pipeline WHERE name = %(pipeline_name)s;
 UPDATE pipeline SET retired_at = CASE WHEN %(retired)s THEN now() END WHERE name = %(pipeline_name)s;
 
 -- name: former_names
--- The names that a pipeline had before, and the row that says that this name itself is one.
+-- The former names of a pipeline; also the row of this name, if it is itself a former name.
 SELECT name, pipeline, until, in_targets FROM former_name
 WHERE %(pipeline_name)s IN (name, pipeline) ORDER BY until, name;
 
@@ -968,8 +972,8 @@ SELECT rename_pipeline(%(old)s, %(new)s);
 UPDATE former_name SET in_targets = false WHERE pipeline = %(new)s AND in_targets;
 
 -- name: planned_alike
--- Pipelines on the lists that have sinks of these names and targets and were worked on by these settings, with their
--- topics and the pipelines that they share folders with.
+-- Pipelines that are not retired, have sinks with these names and targets, and had attempts with these settings; with
+-- their topics and the pipelines that they share folders with.
 SELECT p.name, ARRAY(SELECT DISTINCT c.topic FROM chain c WHERE c.pipeline = p.name) AS topics,
        ARRAY(SELECT unnest(f.shared_with) FROM stream_folders f WHERE f.pipeline = p.name) AS shared_with
 FROM pipeline p
@@ -978,7 +982,7 @@ WHERE p.name <> %(pipeline_name)s AND p.retired_at IS NULL
       SELECT FROM unnest(%(names)s::text[], %(targets)s::text[]) AS own (name, target)
       WHERE NOT EXISTS (SELECT FROM sink s WHERE s.pipeline = p.name AND s.retired_at IS NULL
                         AND (s.name, s.target) = (own.name, own.target)))
-  AND EXISTS (SELECT FROM manifest m JOIN attempt a ON a.manifest_id = m.id   -- by which adopted ones were is not known
+  AND EXISTS (SELECT FROM manifest m JOIN attempt a ON a.manifest_id = m.id   -- of adopted ones the settings are not known
               WHERE m.pipeline = p.name AND split_part(a.fingerprint, '+', 1) = ANY (%(fingerprints)s || '{adopted}'::text[]))
 ORDER BY p.name;
 
@@ -1024,8 +1028,8 @@ WHERE id = %(manifest_id)s AND state = 'blocked' RETURNING id;
 SELECT attempt FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: store_receipt
--- Only for the newest attempt, and only while the source, as far as is known, has the records that were planned. In the
--- same statement the output of every lower attempt that is not published is declared taken back, where it can be.
+-- Only for the newest attempt, and only while the source is not known to have lost the records that were planned. The
+-- same statement declares the unpublished output of every lower attempt taken back, in sinks that can take back.
 WITH newest AS (SELECT id FROM manifest WHERE id = %(manifest_id)s AND attempt = %(attempt)s FOR UPDATE),
 stored AS (
     UPDATE attempt a SET receipt = %(receipt)s, sinks = %(sinks)s, note = %(note)s FROM newest
@@ -1044,13 +1048,13 @@ declared AS (
 SELECT attempt FROM stored;
 
 -- name: store_epochs
--- The counts of the partitions, with the leader epochs that the log has told since the receipt was stored.
+-- The counts of the partitions, now with the leader epochs that were read from the log after the receipt was stored.
 UPDATE attempt SET receipt = jsonb_set(receipt, '{partitions}', %(partitions)s)
 WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s AND state = 'running' AND receipt IS NOT NULL;
 
 -- name: take_back
--- Declared before anything is removed: from here on the attempt is never recovered nor published in the sink. Not for a
--- published attempt: the row of the manifest is locked, as it is for a publication.
+-- Declared before anything is removed: from here on the attempt is never recovered or published in the sink. Not for a
+-- published attempt; the row of the manifest is locked, so no publication can come in between.
 WITH locked AS (SELECT id FROM manifest WHERE id = %(manifest_id)s FOR UPDATE)
 UPDATE attempt a SET taken_back = array_append(array_remove(a.taken_back, %(sink)s::text), %(sink)s::text)
 FROM locked
@@ -1060,7 +1064,7 @@ WHERE a.manifest_id = locked.id AND a.attempt = %(attempt)s
 RETURNING a.attempt;
 
 -- name: may_put
--- Whether an attempt is the newest, and nobody has taken back what it put into the sink.
+-- Whether an attempt is the newest, and its output in the sink was not taken back.
 SELECT m.attempt = a.attempt AND NOT %(sink)s::text = ANY (a.taken_back) AS allowed
 FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = %(attempt)s WHERE m.id = %(manifest_id)s;
 
@@ -1088,16 +1092,17 @@ WHERE publication.attempt <= EXCLUDED.attempt
 RETURNING attempt;
 
 -- name: lock_hours_of
--- Receipts, publications and closings of hours wait for one another. Taken after the row of the manifest, never before.
+-- Makes receipts, publications and the closing of hours wait for one another. Always taken after the manifest's row
+-- lock.
 SELECT pg_advisory_xact_lock(1414089814, hashtext(pipeline)) FROM manifest WHERE id = %(manifest_id)s;
 
 -- name: lock_hours
--- A process that is paused here loses its session soon, since receipts and publications wait for it.
+-- A process that is paused here soon loses its session, because receipts and publications wait for it.
 SELECT pg_advisory_xact_lock(1414089814, hashtext(%(pipeline_name)s)),
        set_config('idle_in_transaction_session_timeout', '10s', true);
 
 -- name: reopen_hours
--- The hours that an attempt has rows of, and those that are published of its manifest.
+-- Opens the hours of the rows of an attempt, and of the published rows of its manifest.
 UPDATE hour h SET complete_at = NULL
 FROM attempt a JOIN manifest m ON m.id = a.manifest_id
 CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key
@@ -1107,7 +1112,7 @@ WHERE a.manifest_id = %(manifest_id)s
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
 -- name: reopen_shown_hours
--- The hours that a manifest has rows of in a sink.
+-- Opens the hours of the published rows of a manifest.
 UPDATE hour h SET complete_at = NULL
 FROM manifest m
 JOIN publication p ON p.manifest_id = m.id
@@ -1117,8 +1122,8 @@ WHERE m.id = %(manifest_id)s
   AND h.pipeline = m.pipeline AND h.hour = (key || ':00Z')::timestamptz AND h.complete_at IS NOT NULL;
 
 -- name: count_hours
--- The rows by hour of the newest attempt of each manifest that a sink shows, in place of those before; none of the hours
--- in which only an older attempt has rows, that another sink still shows. What changes an hour reopens it.
+-- Stores the rows by hour of the newest attempt that any sink shows, in place of the old counts. An hour in which only
+-- an older attempt has rows, which another sink still shows, gets 0 rows. An hour whose counts change is opened again.
 WITH shown AS (
     SELECT p.manifest_id, p.attempt, p.attempt = max(p.attempt) OVER (PARTITION BY p.manifest_id) AS newest
     FROM (SELECT DISTINCT manifest_id, attempt FROM standing_publication
@@ -1159,7 +1164,7 @@ FROM (
 WHERE h.pipeline = %(pipeline_name)s AND h.hour = summed.hour;
 
 -- name: fill_hours
--- A row for every hour from the first day since a time up to another time, also for hours without records.
+-- Inserts a row for every hour, also without records, from the first day with hours since a time up to another time.
 INSERT INTO hour (pipeline, hour)
 SELECT %(pipeline_name)s, missing.hour
 FROM (SELECT date_trunc('day', min(hour), 'UTC') AS hour FROM hour
@@ -1170,7 +1175,7 @@ WHERE NOT EXISTS (SELECT FROM hour h WHERE h.pipeline = %(pipeline_name)s AND h.
 ON CONFLICT DO NOTHING;
 
 -- name: held_hours
--- Hours that cannot be closed: an attempt with a receipt is at work on them, or a replay has not reached every sink.
+-- Hours that cannot be closed: a live attempt with a receipt has rows of them, or a replay has not reached every sink.
 SELECT DISTINCT (key || ':00Z')::timestamptz AS hour, held.id AS manifest_id, held.at_work
 FROM (
     SELECT m.id, m.attempt, true AS at_work FROM manifest m
@@ -1183,21 +1188,22 @@ JOIN attempt a ON a.manifest_id = held.id AND a.receipt IS NOT NULL AND (a.attem
 CROSS JOIN LATERAL jsonb_object_keys(a.receipt -> 'hours') AS key;
 
 -- name: close_hours
--- The clock, and not the begin of the transaction: publications that it waited for are complete only now.
+-- Uses the clock, not the begin of the transaction: it may have waited for publications since then.
 UPDATE hour SET revision = revision + 1, complete_at = clock_timestamp()
 WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND hour <= %(last)s
   AND hour <> ALL (%(held)s::timestamptz[])
 RETURNING hour;
 
 -- name: open_hours
--- By an index that has only them; the oldest first.
+-- The oldest first; uses an index that has only incomplete hours.
 SELECT hour FROM hour WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL ORDER BY hour LIMIT 100;
 
 -- name: closable_since
--- Of hours that are published whole and could be complete with a cut at "due": since when the one that waits longest is
--- so. Not before the first run that was planned as far, the last attempt at a manifest with rows of it, the last
--- manifest of runs up to that one, the last decision, which may have opened hours, and the last closing that succeeded:
--- what that left open was not due then, by another lateness.
+-- The time since which a run could have closed the hour that waits longest. All these hours are wholly published, and
+-- could be complete with a cut at "due". The time is the latest of these: the first run that planned as far, the last
+-- attempt at a manifest with rows of the hour, the last done manifest of runs up to that run, the last decision (it may
+-- have opened hours), and the last successful closing (an hour that it left open was not due then, by another
+-- lateness).
 WITH waiting AS (
     SELECT r.id AS run_id, greatest(r.planned_at, (
         SELECT max(coalesce(a.ended_at, a.started_at)) FROM manifest_hour h JOIN attempt a ON a.manifest_id = h.manifest_id
@@ -1216,8 +1222,8 @@ SELECT greatest(
 FROM waiting w;
 
 -- name: hours
--- With "newest" only so many, and those that are open. With "limit" at most so many: the newest of them. Those that are
--- open come from an index that has only them: one may be years old.
+-- With "newest" only so many of the newest hours, and all incomplete ones. With "limit" at most so many of the newest.
+-- Incomplete hours come from an index of their own, because one may be years old.
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
@@ -1239,10 +1245,11 @@ FROM (
 ORDER BY h.hour;
 
 -- name: without_rows
--- For each two times what the runs made no rows of that read what arrived in between: those after "since" up to the
--- first one that read up to "until", also those that stand for no time. A run stands for its manifests and those that
--- cover it. Of a chain that has ended since, all that is lost counts, as a person decided it when the chain ended.
--- With "sink" only what it shows counts, as another one may show what other code made.
+-- For each pair of times the counts of records that became no rows, in the runs that read what arrived between them:
+-- runs after "since" up to the first one that read up to "until", also runs that name no time. A run counts with its
+-- manifests and those that cover it. On a chain that has ended since, all lost offsets count, because they were given
+-- up when the chain ended. With "sink" only its publications count, because another sink may show the output of other
+-- code.
 SELECT asked.place, coalesce(counted.dead_lettered, 0)::bigint AS dead_lettered,
        coalesce(counted.filtered, 0)::bigint AS filtered, coalesce(counted.deduplicated, 0)::bigint AS deduplicated,
        coalesce(gone.offsets, 0)::bigint AS lost
@@ -1279,7 +1286,7 @@ CROSS JOIN LATERAL (
 ORDER BY asked.place;
 
 -- name: given_up
--- The sinks of which a person has accepted that they lack output of what arrived between two times.
+-- The sinks in which output was given up, of records that arrived between two times.
 SELECT DISTINCT d.sink
 FROM run r
 CROSS JOIN LATERAL (SELECT DISTINCT unnest(r.manifests || r.covered_by) AS id) stands
@@ -1293,8 +1300,9 @@ WHERE r.pipeline = %(pipeline_name)s AND coalesce(r.planned_up_to, r.cut_at, r.p
 ORDER BY d.sink;
 
 -- name: without_success_file
--- Complete hours whose newest revision the success files of a sink do not say yet. Rows are those that this sink shows: of a manifest of which another one shows a newer attempt, those of its own attempt. Not whole is
--- an hour of a manifest that the sink does not show: it was added later and is not filled, or never will be.
+-- Complete hours whose newest revision has no success files in a sink yet. Counts the rows that this sink shows: if
+-- another sink shows a newer attempt at a manifest, those of the attempt in this sink. An hour is not whole if the sink
+-- does not show one of its manifests: the sink was added later and is not filled, or never will be.
 WITH due AS MATERIALIZED (
     SELECT h.hour, h.revision, s.revision IS NOT NULL AS shown
     FROM hour h LEFT JOIN success_file s ON s.pipeline = h.pipeline AND s.hour = h.hour AND s.sink = %(sink)s
@@ -1317,7 +1325,7 @@ CROSS JOIN LATERAL (
 ORDER BY d.hour;
 
 -- name: given_up_files
--- The files with rows that a person has given up of what a sink shows, and the hours of their manifests.
+-- The data files of a sink's publications that were given up, and the hours of their manifests.
 SELECT object ->> 'path' AS path, object ->> 'topic' AS topic, ARRAY(
     SELECT (key || ':00Z')::timestamptz FROM jsonb_object_keys(a.receipt -> 'hours') AS key) AS hours
 FROM (
@@ -1348,7 +1356,7 @@ SELECT hour, revision, complete_at IS NOT NULL AS complete, told
 FROM hour WHERE pipeline = %(pipeline_name)s AND hour >= %(since)s ORDER BY hour;
 
 -- name: tellers
--- The runs of Airflow of which it is not known yet whether they have told what they were about to tell.
+-- The DAG runs of which it is not known yet whether they have announced their hours.
 SELECT DISTINCT told_by FROM hour WHERE pipeline = %(pipeline_name)s AND told_by IS NOT NULL;
 
 -- name: settle_told
@@ -1393,14 +1401,14 @@ CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s) AND a.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
-  AND (starts_with(p.target, '/') OR starts_with(p.target, 's3://'))   -- and what lies beside a table is read through it
+  AND (starts_with(p.target, '/') OR starts_with(p.target, 's3://'))   -- files of a table are read through the table
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
                   AND d.attempt = p.attempt AND d.path = o.object ->> 'path')
 ORDER BY p.manifest_id, o.object ->> 'path';
 
 -- name: evidence_apart
--- Manifests whose evidence in a sink is not that of the published attempt: nearly all are in step.
--- The first of them bounds what is read of the publications.
+-- Manifests whose evidence in a sink is not that of the published attempt; usually there are few. "first", the lowest
+-- id, limits how many publications are read.
 SELECT held.manifest_id
 FROM unnest(%(manifests)s::bigint[], %(attempts)s::int[]) AS held (manifest_id, attempt)
 WHERE NOT EXISTS (SELECT FROM publication p WHERE p.manifest_id = held.manifest_id AND p.sink = %(sink)s
@@ -1413,8 +1421,8 @@ SELECT EXISTS (SELECT FROM attempt_of_retired_sink
                WHERE manifest_id = %(manifest_id)s AND attempt = %(attempt)s) AS retired;
 
 -- name: out_of_step
--- Done manifests above an id where the newest evidence in a sink is not that of the published attempt, or is missing.
--- Publications are compared with the evidence first: in most runs they all agree, and then no manifest is read.
+-- Done manifests above an id whose newest evidence in a sink is not that of the published attempt, or is missing.
+-- Compares publications with the evidence first: in most runs all agree, and then no manifest is read.
 WITH apart AS MATERIALIZED (
     SELECT p.manifest_id, p.attempt AS published, held.attempt AS evidence
     FROM publication p
@@ -1439,13 +1447,13 @@ SET settled = excluded.settled, what = excluded.what, next_step = excluded.next_
     found_at = CASE missing_output.settled WHEN excluded.settled THEN missing_output.found_at ELSE now() END;
 
 -- name: forget_missing_evidence
--- Whoever has looked at all newer manifests has found that of the others.
+-- The evidence of all newer manifests was looked at, and only that of "missing" was not found.
 DELETE FROM missing_output o USING manifest m
 WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s AND o.sink = %(sink)s AND o.only_evidence
   AND o.manifest_id > %(above)s AND NOT o.manifest_id = ANY (%(missing)s);
 
 -- name: forget_missing
--- An audit has found all of it, or a person gave it up.
+-- An audit has found all output, or it was given up.
 DELETE FROM missing_output o USING manifest m
 WHERE m.id = o.manifest_id AND m.pipeline = %(pipeline_name)s
   AND (%(manifest_id)s::bigint IS NULL OR m.id = %(manifest_id)s);
@@ -1464,7 +1472,7 @@ SELECT pipeline FROM sink
 WHERE target = %(target)s AND pipeline <> %(pipeline_name)s AND retired_at IS NULL ORDER BY pipeline;
 
 -- name: writers
--- Of retired ones those that have published something: it stays.
+-- Retired sinks count only if they have published something, because that stays.
 SELECT pipeline, name, target FROM sink
 WHERE target = ANY (%(targets)s) AND (retired_at IS NULL OR (%(retired)s AND EXISTS (
     SELECT FROM publication p JOIN manifest m ON m.id = p.manifest_id
@@ -1509,9 +1517,9 @@ SELECT path FROM accepted_damage
 WHERE manifest_id = %(manifest_id)s AND sink = %(sink)s AND attempt = %(attempt)s;
 
 -- name: behind
--- Manifests that are not at work and show a newer attempt in one sink than in another that it was to write to. Every run
--- asks this, so what was published once is not read: an index has the later ones, and of these only the uneven matter.
--- They are looked up by id, since PostgreSQL takes them for more than they are.
+-- Done manifests that show a newer attempt in one sink than in another that the attempt should have written to. Every
+-- run asks this, so manifests that were published only once are not read: an index has the others, and of those only
+-- the uneven ones matter. They are looked up by id, because PostgreSQL overestimates their number.
 WITH uneven AS MATERIALIZED (
     SELECT manifest_id FROM publication WHERE settled > 1 GROUP BY manifest_id
     HAVING count(DISTINCT settled) > 1 OR NOT array_agg(sink) @> %(sinks)s::text[])
@@ -1534,8 +1542,9 @@ SELECT attempt, state::text AS state, actor, error, note, started_at, ended_at,
 FROM attempt WHERE manifest_id = %(manifest_id)s ORDER BY attempt;
 
 -- name: revisions
--- How often readers were given other output of a manifest: the first, and each attempt that replaced it in some sink.
--- An entry about a changed publication has its attempt only when that is another one, and no sink; a new one has both.
+-- How often the output of a manifest that readers see has changed: the first publication, and each attempt that
+-- replaced it in some sink. In the history, an entry of a changed publication has the attempt only if that changed, and
+-- no sink; an entry of a new publication has both.
 SELECT m.id AS manifest_id, 1 + count(DISTINCT e.what ->> 'attempt') AS revision
 FROM unnest(%(ids)s::bigint[]) AS m (id)
 LEFT JOIN event e ON e.manifest_id = m.id AND e.subject = 'publication' AND e.what ? 'attempt' AND NOT e.what ? 'sink'
@@ -1576,8 +1585,8 @@ WHERE m.pipeline = %(pipeline_name)s AND a.note IS NOT NULL
 ORDER BY a.manifest_id;
 
 -- name: gone_rows
--- Rows that others refer to and that are not there: no trigger and no foreign key was asked when they were deleted. Of
--- the newest runs, and of the newest manifests with their ranges; NULL: of all. Manifests without a run are in no list.
+-- Missing rows that other rows refer to: they were deleted with triggers and foreign keys disabled. Looks at the newest
+-- runs, and at the newest manifests with their ranges; NULL: at all. Manifests without a run are in no list.
 WITH planned AS (
     SELECT manifests FROM run WHERE pipeline = %(pipeline_name)s
     ORDER BY planned_at DESC, id DESC LIMIT %(newest)s::bigint),
@@ -1616,7 +1625,7 @@ FROM part WHERE kind <> 'anchor'
 ORDER BY gone_from, manifest_id, topic, partition, start_offset;
 
 -- name: ranges_of_adopted
--- Also those of manifests whose own row is gone.
+-- Also the ranges of manifests whose own row was deleted.
 SELECT g.manifest_id, jsonb_build_object(
            'at', jsonb_build_object('topic', c.topic, 'topic_id', c.topic_id, 'partition', c.partition),
            'start', g.start_offset, 'end', g.end_offset, 'incarnation', c.generation, 'anchor', 0) AS covered
@@ -1625,19 +1634,19 @@ WHERE g.manifest_id = ANY (%(ids)s) AND c.pipeline = %(pipeline_name)s
 ORDER BY g.manifest_id, c.topic, c.partition, g.start_offset;
 
 -- name: succeed
--- A database that takes over the targets of another one. Its own manifests would have the ids of the other one's, so it
--- has none yet, or it has taken over from that database before.
+-- Notes that this database takes over the targets of another one. Manifests of its own would have the same ids as the
+-- other's, so it must have none yet, or must have taken over from that database before.
 UPDATE database SET successor_of = CASE WHEN %(id)s::uuid = ANY (successor_of) THEN successor_of
                                         ELSE successor_of || %(id)s::uuid END
 WHERE %(id)s::uuid = ANY (successor_of)
    OR NOT EXISTS (SELECT FROM manifest) RETURNING id;
 
 -- name: adopt_manifest
--- The numbers of attempts whose rows are there are not given out again.
+-- Numbers of attempts whose rows exist are not used again.
 INSERT INTO manifest (id, run_id, pipeline, slice, attempt, reason) OVERRIDING SYSTEM VALUE
 SELECT %(manifest_id)s, %(run_id)s, %(pipeline_name)s, %(slice)s, greatest(max(attempt), %(staged)s), 'its row was deleted'
 FROM attempt WHERE manifest_id = %(manifest_id)s
-ON CONFLICT (id) DO UPDATE SET run_id = EXCLUDED.run_id;  -- its run is gone
+ON CONFLICT (id) DO UPDATE SET run_id = EXCLUDED.run_id;  -- its run was deleted
 
 -- name: adopt_attempt
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, receipt, ended_at)
@@ -1666,5 +1675,5 @@ WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL AND EXISTS (
     AND newer.partition = chain.partition AND newer.generation > chain.generation);
 
 -- name: keep_manifest_ids_above
--- Never lowered: a plan that has not committed may use higher ids.
+-- Never lowers the sequence: a plan that has not committed may use higher ids.
 SELECT setval('manifest_id_seq', %(id)s) FROM manifest_id_seq WHERE NOT is_called OR last_value < %(id)s;

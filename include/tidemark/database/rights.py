@@ -1,6 +1,6 @@
-"""Names the GRANT lines of the rights that a user of PostgreSQL lacks.
+"""Names the GRANT statements for the rights that a PostgreSQL user lacks.
 
-A refusal names one table or schema, in the server's language; the catalog knows all that is missing.
+An error of PostgreSQL names only one table or schema, in the server's language; the catalog shows all missing rights.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from psycopg.rows import dict_row
 from tidemark.errors import AccessDenied, TidemarkError
 from tidemark.text import named_queries
 
-FEW = 3  # tables of a schema that are named one by one
+FEW = 3  # at most so many tables of a schema are named one by one
 
 QUERIES = named_queries("tidemark.database", "rights.sql")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The rights that the work needs: of schemas, and of tables as (schema, table); an empty name stands for all."""
+    """The rights that are needed: by schema, and by table as (schema, table); an empty table stands for all tables."""
 
     schemas: dict[str, Sequence[str]] = field(default_factory=dict)
     tables: dict[tuple[str, str], Sequence[str]] = field(default_factory=dict)
@@ -43,16 +43,18 @@ class Rights:
     then: str
 
     def name(self, error: TidemarkError) -> TidemarkError:
-        """Return the error of a refused right with the GRANT lines that are missing, if any are; any other as it is."""
+        """Return the error with the missing GRANT statements as its next step, if it is a refused right and some are
+        missing; else unchanged."""
         grants = missing_grants(self.session, self.needs) if isinstance(error, AccessDenied) else []
-        if not grants:  # such as a policy that refuses rows
+        if not grants:  # no right is missing; such as a policy that refuses rows
             return error
         next_step = f"have their owner run in that database: {'; '.join(grants)}{self.then}"
         return AccessDenied(error.what, next_step=next_step, **error.context)
 
 
 def missing_grants(session: psycopg.Connection[dict[str, Any]], needs: Needs) -> list[str]:
-    """The lines, over a connection of its own: the transaction of the session has failed. None when nobody answers."""
+    """Return the GRANT statements; empty if the server does not answer. Uses a new connection, because the transaction
+    of the session has failed."""
     schemas, tables, rights = ([row[column] for row in needs.rows()] for column in range(3))
     try:
         dsn = make_conninfo(session.info.dsn, password=session.info.password, connect_timeout="5")

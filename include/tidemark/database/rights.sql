@@ -1,5 +1,5 @@
 -- name: lacking
--- What is not there needs no right; a schema is made by a user that may create it in the database.
+-- A missing table needs no right. A missing schema needs the right to create it in the database.
 WITH wanted AS (
     SELECT * FROM unnest(%(schemas)s::text[], %(tables)s::text[], %(rights)s::text[]) AS w (schema, name, right_name)),
 lacking AS (
@@ -16,7 +16,7 @@ lacking AS (
     FROM wanted w
     JOIN pg_namespace n ON n.nspname = w.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND (w.name = '' OR c.relname = w.name)
-                   AND c.relpersistence = 'p'  -- staging tables belong to whoever stages
+                   AND c.relpersistence = 'p'  -- without staging tables: they belong to the user that stages
     WHERE CASE c.relkind
           WHEN 'S' THEN w.right_name = 'UPDATE' AND NOT has_sequence_privilege(c.oid, 'UPDATE')
           WHEN 'v' THEN w.right_name = 'SELECT' AND NOT has_table_privilege(c.oid, 'SELECT')

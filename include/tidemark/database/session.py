@@ -16,9 +16,9 @@ from tidemark.errors import AccessDenied, ConfigurationError, IllegalTransition,
 
 Session = psycopg.Connection[dict[str, Any]]
 
-# A host that dies does not close its session: with keepalives the server releases its locks after 2 minutes instead
-# of 2 hours. A process that is stopped inside a transaction still answers keepalives, so such a transaction has its own
-# time limit (except for decisions, see set_actor).
+# A host that dies does not close its session. With keepalives the server releases its locks after 2 minutes instead of
+# 2 hours. A process that is stopped inside a transaction still answers keepalives, so transactions have a time limit of
+# their own (except for decisions, see set_actor).
 DEAD_CLIENTS = {
     "tcp_keepalives_idle": "60", "tcp_keepalives_interval": "15", "tcp_keepalives_count": "4",
     "idle_in_transaction_session_timeout": "5min",
@@ -29,11 +29,11 @@ _OF_ANOTHER_PLANNER: Final = ("range_", "run_pipeline_run_key", "chain_pipeline_
 
 
 def connect(dsn: str, *, to_look: bool = False) -> Session:
-    """An autocommitting session to the manifest database that answers within 5 s, or ``Unavailable``.
+    """Open a session with autocommit to the manifest database; raises ``Unavailable`` if it does not answer in 5 s.
 
-    Raises ``AccessDenied`` when the server refuses user, password or database, ``ConfigurationError`` for a pooler that
-    gives sessions out by transaction, and, unless the caller wants ``to_look`` at the server itself, ``Unavailable``
-    for one that takes no changes.
+    Raises ``AccessDenied`` if the server refuses user, password or database, ``ConfigurationError`` for a pooler in
+    transaction mode, and ``Unavailable`` for a server that is read-only; with ``to_look`` not for the last, because the
+    caller only looks at the server.
     """
     session = _open(dsn)
     try:
@@ -80,14 +80,14 @@ def _open(dsn: str) -> Session:
 
 
 def describe(dsn: str) -> str:
-    """A DSN without its password."""
+    """Return host, port and database of a DSN, without user and password."""
     parts = conninfo_to_dict(dsn)
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
 @contextmanager
 def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
-    """Turn PostgreSQL's errors into ours; ``context`` is added to them. A missing right is named by ``rights``."""
+    """Turn PostgreSQL's errors into ours, with this ``context``. ``rights`` names missing rights."""
     with postgres_errors.translated(lambda error: _translate(error, context), rights):
         yield
 

@@ -1,4 +1,4 @@
--- What a new session asks, and what is asked about a session that waits. Parameters: those that a statement names.
+-- The queries of a new session, and about a session that waits. Each statement names its parameters.
 
 -- name: settings
 SELECT set_config(name, value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value)
@@ -14,8 +14,8 @@ SELECT pg_is_in_recovery() AS is_standby, current_setting('transaction_read_only
          THEN current_setting('synchronous_standby_names') ELSE '' END AS awaited;
 
 -- name: standbys
--- Logical slots, as Debezium has one, are no standby servers. A user who may not see the state of the others is told of
--- all of them that they may confirm a COMMIT. To plan this query takes a new session some milliseconds.
+-- Logical slots, such as Debezium's, are no standby servers. If the user may not see the state of the others, all of
+-- them count as able to confirm a COMMIT. Planning this query takes a new session some milliseconds.
 SELECT count(*) AS standbys, count(*) FILTER (WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) AS confirming
 FROM pg_stat_replication r
 WHERE pid IS NOT NULL

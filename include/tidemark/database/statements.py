@@ -1,4 +1,4 @@
-"""Runs the statements of ``queries.sql`` by their names; every transaction records who acts."""
+"""Runs the statements of ``queries.sql`` by name; every transaction sets the actor for the history."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ QUERIES = named_queries("tidemark.database", "queries.sql")
 
 
 class _Ahead:
-    """The rows of statements about one pipeline, of many pipelines: each statement goes to PostgreSQL once."""
+    """A cache that reads a statement about one pipeline for many pipelines at once, with one query to PostgreSQL."""
 
     def __init__(self, session: Session, pipelines: Iterable[str]) -> None:
         self._session = session
@@ -24,8 +24,8 @@ class _Ahead:
         self._lock = Lock()
 
     def has(self, values: Mapping[str, object]) -> bool:
-        """Return whether a statement with these values is about one of the pipelines, or the newest of what it has, and
-        about nothing else."""
+        """Return whether a statement with these values is about one of the pipelines alone, perhaps limited by
+        ``newest``."""
         return values.keys() <= {"pipeline_name", "newest"} and values.get("pipeline_name") in self._pipelines
 
     def rows(self, name: str, *, pipeline_name: object, newest: object = None) -> list[Row]:
@@ -46,7 +46,7 @@ class _Ahead:
 
 
 class NamedStatements:
-    """One session, its transactions, and the ``actor`` (a user, an Airflow task) whom the history names."""
+    """One session with its transactions; the history names the ``actor`` (a user, an Airflow task)."""
 
     def __init__(self, session: Session, actor: str) -> None:
         self.actor = actor
@@ -59,14 +59,14 @@ class NamedStatements:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction (READ COMMITTED) with the actor set, which the history needs."""
+        """Open a transaction (READ COMMITTED) with the actor that the history needs."""
         with translated(), self.session.transaction():
             self.rows("set_actor", actor=self.actor, why=self._why)
             yield
 
     @contextmanager
     def because(self, why: str) -> Iterator[None]:
-        """One transaction whose history entries have ``why``."""
+        """Open a transaction whose history entries have the reason ``why``."""
         self._why = why
         try:
             with self.transaction():
@@ -76,8 +76,8 @@ class NamedStatements:
 
     @contextmanager
     def reading_ahead(self, pipelines: Iterable[str]) -> Iterator[None]:
-        """Inside, what is asked of one of these pipelines alone is read of all of them with the first of them, and is
-        as old as that. Only for reading; several threads may ask."""
+        """Inside the block, a query about one of these pipelines reads the rows of all of them; later queries get their
+        rows from that. Only for reading; several threads may ask."""
         self._ahead = _Ahead(self.session, pipelines)
         try:
             yield
@@ -94,22 +94,22 @@ class NamedStatements:
             return cursor.fetchall() if cursor.description else []
 
     def row(self, name: str, **values: object) -> Row | None:
-        """The first row; None without one."""
+        """Return the first row; None if there is none."""
         rows = self.rows(name, **values)
         return rows[0] if rows else None
 
     def ids(self, name: str, **values: object) -> list[int]:
-        """The column ``id`` of the rows."""
+        """Return the column ``id`` of the rows."""
         return [row["id"] for row in self.rows(name, **values)]
 
     def changed(self, name: str, **values: object) -> Row | None:
-        """Run one guarded statement in the open transaction or one of its own; None when the guard refused it."""
+        """Run one guarded statement in the open transaction, or else in one of its own; None if its guard refused."""
         with self.transaction():
             return self.row(name, **values)
 
 
 class Part:
-    """The statements about one subject, in the session that all parts of a database share."""
+    """The statements about one subject; all parts of a database share one session."""
 
     def __init__(self, sql: NamedStatements) -> None:
         self._sql = sql

@@ -1,4 +1,4 @@
-"""Notes which success files of a sink say that an hour is complete."""
+"""Stores which revision of each hour the success files of a sink show."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,20 +8,23 @@ from tidemark.database.statements import Part, Row
 
 class SuccessFiles(Part):
     def missing(self, pipeline_name: str, sink: str) -> list[Row]:
-        """hour, revision, rows, late of the complete hours that a sink's success files do not say yet; ``shown``: they
-        say some revision; ``whole``: the sink shows a publication of every manifest of the hour."""
+        """Return hour, revision, rows and late of the complete hours whose newest revision has no success files yet.
+
+        ``shown``: an older revision has them. ``whole``: every manifest of the hour is published in the sink.
+        """
         return self._sql.rows("without_success_file", pipeline_name=pipeline_name, sink=sink)
 
     def note(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
-        """Note which revision of each hour the success files of a sink say."""
+        """Store which revision of each hour the success files of a sink show."""
         values = {"hours": list(revisions), "revisions": list(revisions.values())}
         self._sql.changed("note_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 
     def forget(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
-        """Note that hours have no success files of these revisions or lower ones."""
+        """Store that hours have no success files of these revisions or lower ones."""
         values = {"hours": list(revisions), "revisions": list(revisions.values())}
         self._sql.changed("forget_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 
     def given_up(self, pipeline_name: str, sink: str) -> list[Row]:
-        """path, topic of each file with rows that a person has given up in a sink, and the hours of its manifest."""
+        """Return path and topic of each file whose rows were given up in this sink (``tidemark accept damage``), with
+        the event hours of its manifest."""
         return self._sql.rows("given_up_files", pipeline_name=pipeline_name, sink=sink)

@@ -1,10 +1,10 @@
-"""Makes a new session of PostgreSQL usable, or says why it is not.
+"""Makes a new session of PostgreSQL usable, or returns the reason why it is not.
 
-Results must not depend on what a server, a database or a role has as defaults. A pooler that gives sessions out by
-transaction, as pgbouncer does with pool_mode = transaction, is of no use: the session lock of an attempt stays with a
-session that other clients use, and so does every setting. Nor is a server that takes no changes.
+Results must not depend on the defaults of a server, a database or a role. A pooler in transaction mode (pgbouncer:
+pool_mode = transaction) cannot be used: the session lock of an attempt, and every setting, would stay with a session
+that other clients use. A read-only server cannot be used either.
 
-Executors use this module too: of what is not ours it imports only psycopg.
+Executors use this module too: its only import beyond the standard library and our own code is psycopg.
 """
 
 import os
@@ -20,13 +20,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidemark.text import named_queries
 
-ANSWER_S = 15.0  # pgbouncer lets a client wait 120 s for a session (query_wait_timeout), without a word
-TRIES = 3  # with a pool of several idle sessions, a transaction need not get the one that this client has just had
+ANSWER_S = 15.0  # pgbouncer lets a client wait silently for a session, for 120 s (query_wait_timeout)
+TRIES = 3  # if a pool has several idle sessions, a transaction may get another one than this client has just used
 QUERIES = named_queries("tidemark.database", "session.sql")
 
-# What a server does not know is left out; idle_session_timeout came with PostgreSQL 14.
+# A setting that the server does not know is left out: idle_session_timeout came with PostgreSQL 14.
 SETTINGS = {
-    "client_encoding": "UTF8",  # else a database of another encoding takes our bytes for its own
+    "client_encoding": "UTF8",  # otherwise a database of another encoding would misread our bytes
     "default_transaction_isolation": "read committed", "default_transaction_deferrable": "off",
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "postgres", "bytea_output": "hex",
     "extra_float_digits": "1", "array_nulls": "on", "standard_conforming_strings": "on",
@@ -37,7 +37,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class UnusableServer:
-    """The reason why a session is of no use; ``passes``: it may end without another address, as a failover does."""
+    """The reason why a session cannot be used; ``passes``: this may end by itself, such as a failover."""
 
     what: str
     remedy: str
@@ -45,32 +45,33 @@ class UnusableServer:
 
 
 _SHARED = UnusableServer(
-    "it is reached through a pooler that gives sessions out by transaction or by statement (pgbouncer: pool_mode = "
-    "transaction, or statement), where session locks and settings do not hold",
+    "it is reached through a pooler in transaction or statement mode (pgbouncer: pool_mode = transaction, or "
+    "statement), which does not keep session locks and settings",
     "use the address of PostgreSQL itself, or a pool with pool_mode = session",
     passes=False,
 )
 _FULL = UnusableServer(
-    f"it lets clients in, and gives one no session within {ANSWER_S:.0f} s: it is a pooler that has too few "
+    f"it accepted the connection, but gave no session within {ANSWER_S:.0f} s: it is a pooler with too few sessions "
     "(pgbouncer: default_pool_size, max_db_connections), or a server that hangs",
     "let the pool have more sessions, at least two for each command and task that work at once, or use the address of "
     "PostgreSQL itself; then try again",
     passes=True,
 )
 _STANDBY = UnusableServer(
-    "it is a standby server, which is read only",
+    "it is a standby server, which is read-only",
     "give the address of the primary server, or those of all servers (host=a,b), of which the primary is taken",
     passes=True,
 )
 _READ_ONLY = UnusableServer(
-    "it is read only: default_transaction_read_only is on, for the server, the database or the user",
+    "it is read-only: default_transaction_read_only is on, for the server, the database or the user",
     "on the primary server, find out who turned it on and why, and turn it off",
     passes=True,
 )
 
 
 def of_several(dsn: str) -> str:
-    """The connection string; of several hosts the one that takes changes is wanted, unless it says otherwise."""
+    """Return the connection string. If it has several hosts, add that the writable one is wanted, unless it says
+    otherwise."""
     parts = conninfo_to_dict(dsn)
     if "target_session_attrs" in parts or "," not in str(parts.get("host") or parts.get("hostaddr") or ""):
         return dsn
@@ -80,10 +81,10 @@ def of_several(dsn: str) -> str:
 def make_usable(
     session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]], settings: Mapping[str, str]
 ) -> UnusableServer | None:
-    """Give the session our settings and these; the reason when it is of no use.
+    """Give the session our settings and these. Return the reason if it cannot be used, else None.
 
-    Settings are not part of the handshake, which poolers refuse or ignore: they are made when it is known that they
-    stay with this session.
+    Settings are not sent in the handshake, where poolers refuse or ignore them. They are set once it is known that the
+    session belongs to this client.
     """
     try:
         if _shares_sessions(session, open_another):
@@ -106,7 +107,8 @@ def make_usable(
 
 
 def without_standby(awaited: str, confirming: int) -> UnusableServer | None:
-    """Return the reason why each COMMIT would wait for ever: nobody of ``awaited`` is there to confirm it."""
+    """Return the reason why each COMMIT would wait for ever: none of the ``awaited`` standby servers is connected. None
+    if it would not."""
     if not awaited or confirming:
         return None
     return UnusableServer(
@@ -117,15 +119,15 @@ def without_standby(awaited: str, confirming: int) -> UnusableServer | None:
 
 
 class NoSession(Exception):
-    """A pooler gives a client no session."""
+    """A pooler gives no session to a client."""
 
 
 def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
     """Return whether other clients get this session too while it is idle.
 
-    The handshake names the process of the session. Only a pooler makes up another one; whether it keeps the session for
-    its client is then tried with transactions of further clients. No setting is changed. Raises ``NoSession`` when it
-    has none for this client, or for a second one.
+    The handshake names the server process of the session; only a pooler invents another one. If it did, transactions of
+    further clients show whether the pooler keeps the session for its client. Changes no setting. Raises ``NoSession``
+    if the pooler has no session for this client, or for a second one.
     """
     with _answering(session):
         process = _process(session)
@@ -136,7 +138,7 @@ def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[]
             other = others.enter_context(open_another())
             try:
                 with _answering(other):
-                    _process(other)  # a pool with pool_mode = session gives it a session for good
+                    _process(other)  # with pool_mode = session, the client keeps the session that it gets here
             except NoSession:
                 if number == 0:
                     raise
@@ -146,7 +148,7 @@ def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[]
                     others.enter_context(other.transaction())
                     if _process(other) == process:
                         return True
-            except NoSession:  # it was given another session, or pool_mode = statement: no transaction at all
+            except NoSession:  # it got another session; or pool_mode = statement, which allows no transaction
                 return True
         try:
             with _answering(session):
@@ -157,14 +159,14 @@ def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[]
 
 @contextmanager
 def _answering(session: psycopg.Connection[Any]) -> Iterator[None]:
-    """Raise ``NoSession`` when a pooler says that it has none, or nothing is said within ``ANSWER_S``: the connection
-    is then cut, as nobody can wait for an answer with a limit."""
+    """Raise ``NoSession`` if a pooler refuses, or does not answer within ``ANSWER_S``. In the second case cut the
+    connection, because psycopg cannot wait for an answer with a limit."""
     cut = threading.Event()
 
     def end() -> None:
         cut.set()
         with (
-            suppress(OSError, psycopg.Error),  # it has just ended by itself
+            suppress(OSError, psycopg.Error),  # the connection may have just ended by itself
             socket.socket(fileno=os.dup(session.fileno())) as connection,
         ):
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""Keeps the session of a command in use while something else works, and tells when the server makes it wait.
+"""Keeps the session of a command in use while something else works, and logs when the server makes it wait.
 
-Servers (``idle_session_timeout``), balancers and NAT end or forget a session that sends nothing, and with it the lock
-that shows an attempt to be alive. Spark and targets may work for hours.
+Servers (``idle_session_timeout``), load balancers and NAT end or forget a session that sends nothing. Then the lock
+that shows an attempt to be alive would be lost. Spark and targets may work for hours.
 """
 
 import logging
@@ -19,14 +19,14 @@ from tidemark.database.session import Session
 from tidemark.database.usable import QUERIES
 from tidemark.errors import TidemarkError
 
-BEAT_S: Final = 2.0  # the shortest idle limits that sites have are some seconds
-PATIENCE_S: Final = 20.0  # a lock is waited for up to 60 s, a dead standby server for ever
+BEAT_S: Final = 2.0  # idle limits may be as short as some seconds
+PATIENCE_S: Final = 20.0  # log a warning after so long: a lock is awaited up to 60 s, a dead standby server for ever
 
 log = logging.getLogger(__name__)
 
 
 class SessionWatch:
-    """A thread that uses an idle session, and asks in one of its own what a statement waits for."""
+    """A thread that keeps an idle session in use, and asks over another session what a statement waits for."""
 
     def __init__(self, session: Session, place: str, open_another: Callable[[], Session]) -> None:
         self._session = session
@@ -39,9 +39,9 @@ class SessionWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Wait until this thread does not use the session any more: to close one in use would crash the process.
+        """Wait until this thread no longer uses the session: closing a session in use would crash the process.
 
-        A statement that a silent server does not answer is cut off with the connection.
+        If the server does not answer the thread's statement, cut the connection.
         """
         self._ended.set()
         if not self._beat.acquire(timeout=BEAT_S):
@@ -62,11 +62,11 @@ class SessionWatch:
                 if self._ended.is_set():
                     return
                 if self._session.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-                    continue  # a transaction has a time limit, which must not be put off
+                    continue  # a statement inside a transaction would extend its time limit
                 try:
                     self._session.execute(QUERIES["process"])
                 except psycopg.Error:
-                    return  # the next statement of the command tells it
+                    return  # the next statement of the command raises the error
 
     def _tell(self, seconds: float) -> None:
         try:

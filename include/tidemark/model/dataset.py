@@ -1,4 +1,4 @@
-"""Names topics, folders and tables for lineage tools by OpenLineage's rules, https://openlineage.io/docs/spec/naming."""
+"""Names topics, folders and tables for lineage tools, as OpenLineage does: https://openlineage.io/docs/spec/naming."""
 
 from dataclasses import dataclass
 

@@ -68,10 +68,10 @@ def test_a_server_that_takes_no_changes_is_named_and_nothing_is_planned(
     set_defaults(dsn, default_transaction_read_only="on")
     refused = world.here("run", "demo")
     assert refused.exit_code != 0
-    assert "it is read only: default_transaction_read_only is on" in refused.stderr
+    assert "it is read-only: default_transaction_read_only is on" in refused.stderr
     if place == "manifest":
         told = world.here("status", "demo")
-        assert "it is read only" in told.stderr
+        assert "it is read-only" in told.stderr
         assert told.exit_code != 0
     set_defaults(dsn, default_transaction_read_only="off")
     world.ok("retry", "demo")
