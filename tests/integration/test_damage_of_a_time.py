@@ -65,7 +65,7 @@ def test_all_manifests_of_a_time_are_given_up_at_once_and_not_missed_again(world
     assert (decision["decision"], decision["manifests"]) == ("accept-damage", [1, 2])
     again = world.here(*ACCEPT, "--until", HOURS[2])
     assert again.exit_code == 2
-    assert "nothing that is published of those is gone" in again.stderr
+    assert "none of their published output is missing" in again.stderr
 
 
 def test_a_time_leaves_out_what_is_outside_of_it_and_what_can_be_read_again(world: World) -> None:

@@ -167,7 +167,7 @@ def test_sums_that_somebody_made_wrong_are_told_by_the_audit_which_says_how_to_c
         sql.execute("DELETE FROM done_sum WHERE sink IS NOT NULL")
         refused = world.here("audit", "demo")
         assert refused.exit_code == 1
-        assert "the sums of what is done, by which lists and gauges count, are not what" in refused.stdout
+        assert "the stored sums of done manifests, which lists and gauges show, are not what" in refused.stdout
         [statement] = [line.partition("count again: ")[2] for line in refused.stdout.splitlines()]
         sql.execute(statement)  # type: ignore[arg-type]
     assert world.ok("audit", "demo") == ""

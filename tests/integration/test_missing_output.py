@@ -98,7 +98,7 @@ def test_output_that_an_adopt_does_not_find_whole_is_damage_until_it_is_there(
     world.lose_manifest_database()
     assert "some of them are missing in files" in world.ok("db", "adopt", "demo", "--why", "lost the database")
     problem = damage_of(world)
-    assert problem.what.endswith("some of what is published of it is missing in sink files")
+    assert problem.what.endswith("some of its published output is missing in sink files")
     world.ok("plan", "demo")
     assert damage_of(world) == problem, "a plan looks at records alone"
     if mended_by == "replay":

@@ -310,7 +310,7 @@ def test_a_table_that_went_back_and_has_lost_a_column_is_accepted_as_both(world:
     drop_column(world)
     adopted = world.ok("db", "adopt", "demo", *WHY)
     assert "went back" in adopted
-    assert "columns (name) are not there either" in adopted
+    assert "columns (name) are missing too" in adopted
     assert "tidemark audit demo --deep" in adopted
     assert "replay demo --manifest 2" in adopted
     world.ok("replay", "demo", "--manifest", "2")

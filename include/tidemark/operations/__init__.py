@@ -1,1 +1,1 @@
-"""The verbs of a person beside the daily run: audit, decisions, adopt, repair, replay, look-ups."""
+"""Operations that you start beside the daily run: audit, decisions, adopt, repair, replay, look-ups."""

@@ -43,19 +43,19 @@ Generation = tuple[TopicPartition, int]  # a partition, and the number of its lo
 
 @dataclass(frozen=True)
 class _Entry:
-    """One manifest as the records of the sinks show it, which may come from different attempts.
+    """One manifest, as the records of the sinks show it. The sinks may show different attempts.
 
-    ``receipts`` are those to publish, by sink: of the newest record whose output is whole, or of the newest record when
-    none is. ``others`` are of higher records whose output is not whole; ``retry`` removes them.
+    ``receipts`` are those to publish, by sink: of the newest record whose output is whole, or of the newest record if
+    none is whole. ``others`` are of higher records whose output is not whole; ``retry`` removes them.
     """
 
     manifest_id: int
     ranges: tuple[Range, ...]
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    gone: dict[str, frozenset[str]] = field(default_factory=dict)  # paths of what a person has given up, by sink
+    given_up: dict[str, frozenset[str]] = field(default_factory=dict)  # paths of objects that were given up, by sink
     others: list[Receipt] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)  # the sinks where not even the output of ``receipts`` is whole
-    orphans: list[str] = field(default_factory=list)  # those with rows of it and no evidence
+    orphans: list[str] = field(default_factory=list)  # the sinks that have rows of it and no evidence
 
     @property
     def attempt(self) -> int:
@@ -66,7 +66,9 @@ class _Entry:
         return sum(len(receipt.objects) for receipt in self.receipts.values())
 
     def by_attempt(self) -> list[Receipt]:
-        """One receipt per attempt, lowest attempt first, with the objects of all sinks that have a record of it."""
+        """Return one receipt per attempt, lowest attempt first, with the objects of all sinks that have a record of
+        it.
+        """
         joined: dict[int, Receipt] = {}
         for receipt in sorted((*self.receipts.values(), *self.others), key=lambda receipt: receipt.attempt):
             joined[receipt.attempt] = receipt.joined(joined.get(receipt.attempt))
@@ -81,10 +83,10 @@ class _Entry:
 
 
 def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Enter into the database what the targets' records say, and take the targets as they are now.
+    """Enter the targets' records into the database, and accept the present state of the targets.
 
-    Raises ``LakeConflict`` when the database and the records contradict each other, and ``IllegalTransition`` while an
-    attempt is alive at an undone manifest or at one that would be adopted.
+    Raises ``LakeConflict`` if the database and the records contradict each other. Raises ``IllegalTransition`` while an
+    attempt is alive at an undone manifest, or at one that would be adopted.
     """
     database, pipeline_name = context.database, context.pipeline_name
     entries, unreadable = _entries(context)
@@ -96,13 +98,13 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         unknown = [entry for entry in entries if not _is_known(context, entry, known, evidence)]
         _refuse_unreadable(context, unreadable)
         missing = _without_known(context, unknown)
-        gone = _Gone.of(context, entries)
+        deleted = _DeletedRows.of(context, entries)
         adopted = tuple(entry.manifest_id for entry in unknown)
         refuse_at_work([*at_work(context), *(known[manifest_id] for manifest_id in adopted if manifest_id in known)])
         _refuse_changed(context, unknown)
         # Say what will be done, one line each. Owners, markers, totals and positions of the targets follow the records.
         lines = [entry.line(pipeline_name) for entry in unknown]
-        lines += gone.lines()
+        lines += deleted.lines()
         foreign = _foreign(context, dry_run=dry_run)
         lines += [
             f"{sink.target}: database {owner.database} may not write there any more, this one may"
@@ -121,8 +123,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
 
         # Store it. New manifests and attempts get numbers above all that the targets know.
         staged = _keep_ids_free(context, adopted)
-        if unknown or gone:
-            lines += _enter(context, unknown, missing, gone, known, staged, why)
+        if unknown or deleted:
+            lines += _enter(context, unknown, missing, deleted, known, staged, why)
         for manifest in database.manifests.find(ids=sorted(staged)):
             database.adoption.skip_attempts(manifest.id, staged[manifest.id])
         decision = Decision(tuple(lines), adopted)
@@ -133,16 +135,17 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
 
 
 def keep_ids_of(context: Context) -> None:
-    """Give no id to a manifest that the targets have. Before many pipelines are adopted one after the other: else a
-    plan that comes in between gives an id of a later one to another pipeline."""
+    """Reserve the ids of all manifests that the targets have. Call it for every pipeline before the first one is
+    adopted: otherwise a plan between two adoptions could reuse an id of a pipeline that is adopted later.
+    """
     _keep_ids_free(context, ())
 
 
 def _keep_ids_free(context: Context, adopted: Sequence[int]) -> dict[int, int]:
-    """Give no id to a manifest that the targets have, or that is adopted.
+    """Reserve the ids of manifests that the targets have, or that are adopted.
 
-    Returns the highest attempt of each that has something staged: an attempt of the database before may sleep there,
-    and has put no record yet.
+    Return the highest staged attempt of each manifest with staged output. A paused attempt of the former database may
+    own it, and has written no record yet.
     """
     recorded = {name.manifest_id for sink in context.sinks for name in sink.ledger.records(own=False)}
     staged: dict[int, int] = {}
@@ -154,17 +157,18 @@ def _keep_ids_free(context: Context, adopted: Sequence[int]) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class _Gone:
-    """Rows that somebody has deleted from the ledger and that no record of a target tells: manifests by id, and for
-    each chain the offsets [start, end) that no range has."""
+class _DeletedRows:
+    """Rows that were deleted from the database, and that no record of a target restores: manifests by id, and for each
+    chain the offsets [start, end) that no range covers any longer.
+    """
 
     manifests: tuple[int, ...]
     gaps: Mapping[int, Sequence[tuple[int, int]]]
-    offsets: tuple[str, ...]  # those of the gaps, for people
+    offsets: tuple[str, ...]  # the gaps as texts
 
     @classmethod
     def of(cls, context: Context, entries: Sequence[_Entry]) -> Self:
-        """Raises ``LakeConflict`` for a chain without its begin."""
+        """Find the deleted rows. Raises ``LakeConflict`` for a chain whose anchor was deleted."""
         recorded = {entry.manifest_id for entry in entries}
         manifests, gaps, offsets = [], dict[int, list[tuple[int, int]]](), []
         for row in context.database.audits.gone_rows(context.pipeline_name, None):
@@ -174,8 +178,8 @@ class _Gone:
                 continue
             if row["start_offset"] is None:
                 raise LakeConflict(
-                    f"the anchor of {row['topic']}-{row['partition']} is gone from the table manifest_range: nobody "
-                    "knows where its chain begins",
+                    f"the anchor of {row['topic']}-{row['partition']} was deleted from the table manifest_range, so "
+                    "the begin of its chain is unknown",
                     next_step="nothing was adopted; restore a copy of the manifest database, and then adopt; or adopt "
                     "into an empty one",
                 )
@@ -194,9 +198,10 @@ class _Gone:
 
 
 def _without_known(context: Context, unknown: Sequence[_Entry]) -> list[_Entry]:
-    """Return the entries with those of their ranges that no chain has; those without any are left out.
+    """Return the entries, each with only those of its ranges that no chain has yet; leave out entries without such
+    ranges.
 
-    Raises ``LakeConflict`` when a chain has other ranges of a manifest than its record.
+    Raises ``LakeConflict`` if the database has other ranges of a manifest than its record.
     """
     known = context.database.adoption.ranges_of(context.pipeline_name, [entry.manifest_id for entry in unknown])
     missing = []
@@ -216,12 +221,14 @@ def _enter(
     context: Context,
     unknown: Sequence[_Entry],
     missing: Sequence[_Entry],
-    gone: _Gone,
+    deleted: _DeletedRows,
     known: Mapping[int, Manifest],
     staged: Mapping[int, int],
     why: str,
 ) -> list[str]:
-    """Insert manifests, ``missing`` ranges, attempts and publications; one line for each hole that is planned again."""
+    """Insert manifests, ``missing`` ranges, attempts and publications. Return one line for each hole that is planned
+    again and for each range that is given up.
+    """
     database, pipeline_name = context.database, context.pipeline_name
     remember_sinks(context.pipeline, database)
     run_key = f"adopt__{datetime.now(UTC).isoformat()}"
@@ -231,13 +238,13 @@ def _enter(
     for slice_number, entry in enumerate(unknown):
         if entry.manifest_id not in known:
             database.adoption.insert_manifest(run_id, pipeline_name, entry.manifest_id, slice_number)
-    slices = len(unknown) + len(gone.manifests)
-    for slice_number, manifest_id in enumerate(gone.manifests, len(unknown)):
+    slices = len(unknown) + len(deleted.manifests)
+    for slice_number, manifest_id in enumerate(deleted.manifests, len(unknown)):
         database.adoption.insert_manifest(run_id, pipeline_name, manifest_id, slice_number, staged.get(manifest_id, 0))
     topics = {range_.at.topic for entry in unknown for range_ in entry.ranges}
     claim_folders(context, sorted(topics), dry_run=False)
     before = _all_chains(context)
-    holes = _insert_ranges(context, run_id, missing, before, gone.gaps, first_slice=slices)
+    holes = _insert_ranges(context, run_id, missing, before, deleted.gaps, first_slice=slices)
     for entry in unknown:
         _publish(context, entry)
     holes += _plan_unknown_generations(context, run_id, before.keys(), first_slice=slices + len(holes))
@@ -246,7 +253,7 @@ def _enter(
 
 
 def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordName]]]:
-    """Return what each sink shows of each manifest, and the records above that which cannot be read."""
+    """Return an entry for each manifest that a sink shows, ordered by id, and the records that could not be read."""
     entries: dict[int, _Entry] = {}
     unreadable: list[tuple[Sink, RecordName]] = []
     for sink in context.sinks:
@@ -275,7 +282,7 @@ def _entries(context: Context) -> tuple[list[_Entry], list[tuple[Sink, RecordNam
 
 
 def _added(entries: dict[int, _Entry], sink: Sink, manifest_id: int, read: "_Content") -> _Entry:
-    """The entry of a manifest, with what a sink shows of it."""
+    """Add what a sink shows of a manifest to its entry; return the entry."""
     entry = entries.setdefault(manifest_id, _Entry(manifest_id, read.ranges))
     if entry.ranges != read.ranges:
         raise LakeConflict(
@@ -284,17 +291,21 @@ def _added(entries: dict[int, _Entry], sink: Sink, manifest_id: int, read: "_Con
             sink=sink.name,
         )
     entry.receipts[sink.name] = read.receipt
-    entry.gone[sink.name] = read.gone
+    entry.given_up[sink.name] = read.given_up
     return entry
 
 
 def _enter_orphan(sink: Sink, manifest_id: int, content: dict[str, Any] | None, entries: dict[int, _Entry]) -> None:
-    """Its record says which offsets its rows are of, and a replay replaces them. Without a record of any sink they must
-    be removed before their offsets are planned again."""
+    """Add a manifest of which a sink has rows and no evidence. ``content``, its newest record, says which offsets the
+    rows cover; a replay replaces them.
+
+    Raises ``LakeConflict`` if no sink has a record of it: the rows must be removed before their offsets are planned
+    again.
+    """
     if content is None and manifest_id not in entries:
         raise LakeConflict(
-            f"{sink.target} has rows of manifest {manifest_id}, which this database does not know, and no record of it "
-            "is left: nobody can say which offsets they cover",
+            f"{sink.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence of"
+            " it exists: the offsets that they cover are unknown",
             next_step=f"nothing was adopted; delete the rows WHERE _manifest_id = {manifest_id} from it with an "
             f"engine, such as Spark, then repeat: tidemark db adopt {sink.pipeline_name} --why TEXT. Their offsets "
             "are planned again",
@@ -325,19 +336,22 @@ def _refuse_other_name(context: Context, sink: Sink) -> None:
 
 @dataclass(frozen=True)
 class _Content:
-    """A record as it was read; ``gone`` are the paths of objects that a person has given up."""
+    """The content of a record; ``given_up`` are the paths of objects that were given up."""
 
     receipt: Receipt
     ranges: tuple[Range, ...]
-    gone: frozenset[str]
+    given_up: frozenset[str]
 
 
 def _whole_or_newest(
     sink: Sink, names: Sequence[RecordName], unread: list[RecordName]
 ) -> tuple[_Content, list[_Content], bool] | None:
-    """Choose from the records of one manifest, highest attempt first: the first whose output is whole, those above it,
-    and True; the first that can be read, and False, when none is whole; None when none can be read. What is looked at
-    and cannot be read is added to ``unread``."""
+    """Choose one of a manifest's records; ``names`` has the highest attempt first.
+
+    Return the first record whose output is whole, the records above it, and True. If none is whole, return the first
+    readable record, no others, and False. Return None if none can be read. Unreadable records that were tried are
+    appended to ``unread``.
+    """
     above: list[_Content] = []
     for name in names:
         content = sink.ledger.record(name)
@@ -345,7 +359,7 @@ def _whole_or_newest(
             unread.append(name)
             continue
         read = _read(sink, name, content)
-        if sink.is_whole(read.receipt, read.gone):
+        if sink.is_whole(read.receipt, read.given_up):
             return read, above, True
         above.append(read)
     return (above[0], [], False) if above else None
@@ -356,7 +370,7 @@ def _read(sink: Sink, name: RecordName, content: dict[str, Any]) -> _Content:
         parts = (*content["objects"], *content["gone"])
         objects = [{**part, "sink": sink.name, "staged": ""} for part in parts]
         raw = {"manifest_id": name.manifest_id, "attempt": name.attempt, "sinks": [sink.name], "objects": objects}
-        raw["follows"] = {}  # what a person had decided is done
+        raw["follows"] = {}  # a decision to append again was carried out by this attempt
         measured = {name: content[name] for name in ("partitions", "hours", "reasons", "schemas")}
         raw |= {part: content.get(part, ()) for part in ("unknown_fields", "expectations")}  # of older releases: none
         receipt = Receipt.from_raw({**raw, **measured})
@@ -377,8 +391,9 @@ def _damaged(sink: Sink, name: RecordName) -> LakeConflict:
 
 
 def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, RecordName]]) -> None:
-    """Raise ``LakeConflict`` for a record that cannot be read, of an attempt that this database does not know: nothing
-    can be adopted from it, and plans are refused because of it. A record that was removed meanwhile does not count."""
+    """Raise ``LakeConflict`` for an unreadable record of an attempt that this database does not know. It cannot be
+    adopted, and every plan would be refused because of it. A record that was removed meanwhile does not count.
+    """
     for sink, name in unreadable:
         receipt = context.database.attempts.receipt(name.manifest_id, name.attempt)
         if (receipt is None or sink.name not in receipt.sinks) and name in sink.ledger.records(
@@ -390,7 +405,9 @@ def _refuse_unreadable(context: Context, unreadable: Sequence[tuple[Sink, Record
 def _is_known(
     context: Context, entry: _Entry, known: Mapping[int, Manifest], evidence: Mapping[str, Mapping[int, int]]
 ) -> bool:
-    """Return whether the database knows all that the sinks show of a manifest; ``evidence`` by sink."""
+    """Return whether the database knows all that the sinks show of a manifest. ``evidence`` has, by sink, the attempt
+    that shows each manifest.
+    """
     manifest = known.get(entry.manifest_id)
     if manifest is None:
         return False
@@ -405,7 +422,7 @@ def _is_known(
     if manifest.ranges != entry.ranges or (
         manifest.state is ManifestState.DONE and not manifest.publications and not manifest.given_up
     ):
-        return False  # somebody has deleted rows of it, or ``_without_known`` refuses it
+        return False  # its rows were deleted by hand, or ``_without_known`` refuses it
     sinks = [sink for sink in context.sinks if sink.name in entry.receipts]
     return not any(
         judgement(context.database, manifest, sink, evidence=evidence[sink.name]).verdict is Verdict.UNKNOWN
@@ -414,7 +431,7 @@ def _is_known(
 
 
 def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
-    """Raise ``Unavailable`` when an attempt removed output while the records were read, which takes time."""
+    """Raise ``Unavailable`` if an attempt removed output while the records were read, which takes time."""
     for entry in unknown:
         for sink in context.sinks:
             receipt = entry.receipts.get(sink.name)
@@ -422,7 +439,7 @@ def _refuse_changed(context: Context, unknown: Sequence[_Entry]) -> None:
                 continue
             newest_attempt = max(other.attempt for other in (receipt, *entry.others) if sink.name in other.sinks)
             shown = None if sink.name in entry.orphans else newest_attempt
-            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.gone[sink.name])
+            moved = sink.name not in entry.damaged and not sink.is_whole(receipt, entry.given_up[sink.name])
             if sink.ledger.recorded_attempt(entry.manifest_id) != shown or moved:
                 raise Unavailable(
                     f"{sink.target} changed while its records were read",
@@ -437,9 +454,9 @@ def _generation_of(range_: Range) -> Generation:
 
 
 def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
-    """The sinks with a target that another database owns, and that owner; this database may become the next one.
+    """Return the sinks whose target another database owns, each with that owner. This database may take over from it.
 
-    Raises ``ForeignLake`` when it has manifests of its own.
+    Raises ``ForeignLake`` if this database has manifests of its own.
     """
     foreign, database_id = [], context.database.id()
     for sink in context.sinks:
@@ -452,9 +469,10 @@ def _foreign(context: Context, *, dry_run: bool) -> list[tuple[Sink, Owner]]:
 
 
 def _claim_again(context: Context, *, dry_run: bool) -> list[str]:
-    """Claim the targets of this database that have lost what says so; one line for each.
+    """Claim the targets of this database that have lost their owner's record; return one line for each.
 
-    Raises ``LakeConflict`` for one that has nothing of what is published there, or where a replay would append it.
+    Raises ``LakeConflict`` for a target without any published output, and for one that is only appended to: a replay
+    would append the rows a second time.
     """
     lines = []
     for sink in context.sinks:
@@ -469,10 +487,10 @@ def _claim_again(context: Context, *, dry_run: bool) -> list[str]:
 
 
 def _went_back(context: Context) -> list[tuple[Sink, str]]:
-    """The sinks with a target that went back, and why.
+    """Return the sinks whose target went back to an older state, each with the reason.
 
-    Raises ``LakeConflict`` for one that is not there any more, and for totals without a column: a replay adds the
-    difference to what was there before, and that is not known.
+    Raises ``LakeConflict`` for a target that no longer exists, and for totals that lost a column: a replay adds the
+    difference to the previous totals, which are unknown.
     """
     owned = [sink for sink in context.sinks if sink.ledger.owner() is not None]  # in a dry run nothing is claimed again
     back = [(sink, why) for sink in owned if (why := went_back(context.database, sink)) is not None]
@@ -497,7 +515,7 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
 
 
 def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_run: bool) -> list[str]:
-    """Accept targets that went back as they are now; one line for each change."""
+    """Accept the present state of targets that went back; return one line for each change."""
     lines = []
     for sink, why in back:
         position = sink.ledger.position()
@@ -508,7 +526,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
             and stored is not None
             and stored["table_id"] != position.table_id
         ):
-            why = f"{why}; whether it has all rows: tidemark audit {context.pipeline_name} --deep"
+            why = f"{why}; to see whether it has all rows: tidemark audit {context.pipeline_name} --deep"
         if position is not None and stored is not None and position.number < stored["position"]:
             why += _lost_beside(context, lost_columns(stored, position))
         lost = [] if stored is None or position is None else _lost_and_wanted(context, stored, position)
@@ -521,20 +539,22 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
 
 
 def _lost_beside(context: Context, lost: Sequence[str]) -> str:
-    """Return a part of a line about columns that a table that went back has not: the older copy may have been made
-    before they were, so nothing but its rows can tell whether it has lost their values."""
+    """Return the end of a line that names columns missing in a table that went back. The older copy may have been made
+    before these columns, so only its rows can show whether values were lost.
+    """
     if not lost:
         return ""
     return (
-        f"; its columns ({', '.join(lost)}) are not there either: whether rows that are there have lost values: "
+        f"; its columns ({', '.join(lost)}) are missing too; to see whether rows have lost their values: "
         f"tidemark audit {context.pipeline_name} --deep"
     )
 
 
 def _lost_and_wanted(context: Context, stored: Row, position: Position) -> list[str]:
-    """The columns that a table has lost, without those that the pipeline file does not have any more.
+    """Return the columns that a table has lost, without those that the pipeline file no longer has.
 
-    Of a table that went back nobody knows whether its rows ever had them: ``_lost_beside`` names them.
+    Return none for a table that went back: it is unknown whether its rows ever had them, and ``_lost_beside`` names
+    them.
     """
     lost = lost_columns(stored, position)
     if not lost or position.number < stored["position"]:
@@ -545,7 +565,9 @@ def _lost_and_wanted(context: Context, stored: Row, position: Position) -> list[
 
 
 def _without_values(context: Context, sink: Sink, columns: Sequence[str], *, dry_run: bool) -> list[str]:
-    """Keep, and return, that published rows have no values in these columns, until a replay has put them."""
+    """Note that published rows have no values in these columns, until a replay writes them. Return one line per
+    manifest.
+    """
     lines = []
     for manifest in context.database.manifests.find(context.pipeline_name) if columns else ():
         published = manifest.published(sink.name)
@@ -569,7 +591,7 @@ def _without_evidence(context: Context, sink: Sink, *, dry_run: bool) -> list[st
 
 
 def _all_chains(context: Context) -> dict[Generation, Chain]:
-    """The chains that the database knows, also retired ones: a record may be of a generation that has one."""
+    """Return all chains that the database knows, also retired ones: a record may be of an ended generation."""
     chains = context.database.chains.of_all_generations(context.pipeline_name)
     return {(chain.at, chain.generation): chain for chain in chains}
 
@@ -583,9 +605,9 @@ def _insert_ranges(
     *,
     first_slice: int,
 ) -> list[Range]:
-    """Put the records' ranges on their chains, and plan manifests for the holes between them; returns the holes.
+    """Insert the records' ranges into their chains, and plan manifests for the holes between them; return the holes.
 
-    ``gaps`` are offsets inside a chain, by its id, that none of its ranges has.
+    ``gaps`` has, by chain id, the offsets inside a chain that no range covers.
     """
     database, pipeline_name = context.database, context.pipeline_name
     by_generation: dict[Generation, list[tuple[Range, int]]] = {}
@@ -614,7 +636,7 @@ def _insert_ranges(
 def _plan(
     context: Context, run_id: int, holes: Sequence[Range], ids: Mapping[Generation, int], *, first_slice: int
 ) -> None:
-    """Plan manifests for the holes; ``ids`` are those of the chains."""
+    """Plan manifests for the holes; ``ids`` are the ids of their chains."""
     database, rows = context.database, []
     for number, part in enumerate(_one_per_partition(holes)):
         [manifest_id] = database.manifests.insert(run_id, context.pipeline_name, 1, first=first_slice + number)
@@ -632,10 +654,10 @@ def _set_anchor(context: Context, chain_id: int, chain: Chain | None, ranges: Se
 
 
 def _holes(chain: Chain | None, ranges: Sequence[Range], gaps: Sequence[tuple[int, int]]) -> list[Range]:
-    """Return the offsets, from the anchor on, that are neither in the recorded ranges nor in the chain as the database
-    knew it, which has these ``gaps``.
+    """Return the offsets from the anchor on that neither the recorded ranges nor the known chain covers. ``gaps`` are
+    offsets inside the known chain that it does not cover.
 
-    Raises ``LakeConflict`` when two of them overlap.
+    Raises ``LakeConflict`` if two ranges overlap.
     """
     covered = list(ranges)
     if chain:
@@ -663,10 +685,10 @@ def _holes(chain: Chain | None, ranges: Sequence[Range], gaps: Sequence[tuple[in
 def _unread_before_a_cut(
     chains: Mapping[Generation, Chain], by_generation: Mapping[Generation, Sequence[tuple[Range, int]]]
 ) -> list[Range]:
-    """Return what an earlier generation had still to read when its log was cut, where the database learns of the cut
-    now.
+    """Return the offsets that an earlier generation had still to read when its log was cut, for each cut that the
+    database learns of now.
 
-    The log is the same one below the cut, which is where the later generation begins.
+    Below the cut, where the later generation begins, the log is still the same.
     """
     ends = {generation: chain.end for generation, chain in chains.items()}
     for generation, recorded in by_generation.items():
@@ -681,14 +703,15 @@ def _unread_before_a_cut(
 
 
 def _before(known: Collection[Generation], later: Generation) -> Generation | None:
-    """The last generation of the same log that is known before a later one."""
+    """Return the last known generation of the same log before a later one, or None."""
     return max((each for each in known if each[0] == later[0] and each[1] < later[1]), default=None)
 
 
 def _unknown_between(known: Collection[Generation], before: Generation | None, later: Generation) -> int | None:
-    """The number of a generation between two of a log that nothing is known of: it has left no record. None when there
-    is no such number; without one ``before`` only the number right below is looked at, as lower ones are of other
-    topics of this name."""
+    """Return the highest number of a generation between ``before`` and ``later`` that has left no record, or None.
+
+    Without ``before``, check only the number right below ``later``: lower numbers belong to other topics of this name.
+    """
     at, number = later
     numbers = {each for place, each in known if (place.topic, place.partition) == (at.topic, at.partition)}
     lowest = max(number - 1, 1) if before is None else before[1] + 1
@@ -698,10 +721,10 @@ def _unknown_between(known: Collection[Generation], before: Generation | None, l
 def _plan_unknown_generations(
     context: Context, run_id: int, known_before: Collection[Generation], *, first_slice: int
 ) -> list[Range]:
-    """Plan what generations had to read that have left no record; returns that.
+    """Plan what generations without a record had to read; return these ranges.
 
-    They end where the next one begins. They began where the log leaves what is published of those before them, or else
-    where that ends; at offset 0 when none is known.
+    Each ends where the next generation begins. It starts where the log differs from what earlier generations published,
+    or else at their end; at offset 0 if no earlier generation is known.
     """
     database, pipeline_name = context.database, context.pipeline_name
     holes: list[Range] = []
@@ -725,7 +748,7 @@ def _plan_unknown_generations(
 
 
 def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
-    """The holes as lists with at most one hole per partition: a manifest has one range on a chain."""
+    """Split the holes into lists with at most one hole per partition: a manifest has one range on a chain."""
     parts: list[list[Range]] = []
     for hole in holes:
         free = next((part for part in parts if all(other.at != hole.at for other in part)), None)
@@ -736,7 +759,7 @@ def _one_per_partition(holes: Sequence[Range]) -> list[list[Range]]:
 
 
 def _publish(context: Context, entry: _Entry) -> None:
-    """Enter the attempts and publications; the manifest is done when every sink of the pipeline has a record."""
+    """Enter attempts and publications. The manifest is done if every sink of the pipeline has a record of it."""
     database = context.database
     database.manifests.unblock(entry.manifest_id)
     for receipt in entry.by_attempt():
@@ -746,14 +769,14 @@ def _publish(context: Context, entry: _Entry) -> None:
     for sink in context.sinks:
         if sink.name in entry.receipts:
             receipt = entry.receipts[sink.name]
-            gone = sorted(entry.gone[sink.name])
-            database.decisions.accept_damage(entry.manifest_id, sink.name, receipt.attempt, gone)
+            given_up = sorted(entry.given_up[sink.name])
+            database.decisions.accept_damage(entry.manifest_id, sink.name, receipt.attempt, given_up)
             counts = asdict(sink.output.counts(receipt, entry.ranges))
             database.publications.publish(
                 entry.manifest_id, newest_attempt, sink.name, receipt.attempt, receipt.digest(sink.name), counts
             )
     for sink_name in entry.damaged:
-        what = f"some of what is published of it is missing in sink {sink_name}"
+        what = f"some of its published output is missing in sink {sink_name}"
         replay = command(NextStep.REPLAY, context.pipeline_name, entry.manifest_id, sink_name)
         database.audits.note_missing([entry.manifest_id], sink_name, what, replay)
     if not database.attempts.finish(entry.manifest_id, newest_attempt, [sink.name for sink in context.sinks]):

@@ -24,9 +24,9 @@ _A_MILLISECOND = timedelta(milliseconds=1)  # the unit of a record's timestamp
 
 @dataclass(frozen=True)
 class Begin:
-    """A place where a person lets reading begin: at an offset, or at the first record from a time on.
+    """A point that you named for reading to begin: an offset, or the first record from a time on.
 
-    ``partition`` is None for all that no other one names.
+    ``partition`` is None for all partitions that no other ``Begin`` names.
     """
 
     at: int | datetime
@@ -35,7 +35,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class NewStart:
-    """The offset at which reading begins in a partition of the new topic, and why, as a line for the person."""
+    """The offset at which reading begins in a partition of the new topic; ``line`` says why."""
 
     at: TopicPartition
     offset: int
@@ -45,10 +45,11 @@ class NewStart:
 def starts_in(
     context: Context, chains: Sequence[Chain], places: Sequence[TopicPartition], named: Sequence[Begin]
 ) -> list[NewStart]:
-    """Return where to begin in each of the ``places``, all partitions of the new topic; ``chains`` are the old ones.
+    """Return where to begin in each of ``places``, the partitions of the new topic; ``chains`` are those of the old
+    one.
 
-    Raises ``PlanRefused`` when nobody has named an offset and the new log holds records that are not newer than what is
-    published, or when a named offset lies outside the log.
+    Raises ``PlanRefused`` if a named offset lies outside the log. Also if no offset is named, and the new log may hold
+    published records at other offsets.
     """
     source, logs = context.source, context.source.bounds(places)
     known, _ = Published(context.database, chains).newest_and_empty()
@@ -67,13 +68,17 @@ def starts_in(
         part = of_partition.get(at.partition)
         begin = _named(context, at, log, named)
         if begin is not None:
-            starts.append(NewStart(at, begin, _told(at, begin, f"as you say; {_counted(older[at], log)}")))
+            starts.append(NewStart(at, begin, _start_line(at, begin, f"as you say; {_counted(older[at], log)}")))
         elif part is not None and _is_the_same(part, at, answers):
             starts.append(
-                NewStart(at, part.end, _told(at, part.end, "behind the last published record, which the new log has"))
+                NewStart(
+                    at, part.end, _start_line(at, part.end, "behind the last published record, which the new log has")
+                )
             )
         elif not older[at]:
-            starts.append(NewStart(at, 0, _told(at, 0, "no record of the new log is older than what is published")))
+            starts.append(
+                NewStart(at, 0, _start_line(at, 0, "no record of the new log is older than what is published"))
+            )
         else:
             wrong.append(f"{at.name} {_counted(older[at], log)}")
     if wrong:
@@ -88,7 +93,7 @@ def starts_in(
     return starts
 
 
-def _told(at: TopicPartition, offset: int, why: str) -> str:
+def _start_line(at: TopicPartition, offset: int, why: str) -> str:
     return f"{at.name}: reading begins at offset {offset} of the new topic: {why}"
 
 
@@ -100,13 +105,15 @@ def _counted(older: int, log: Bounds) -> str:
 
 
 def _is_the_same(part: PublishedRange, at: TopicPartition, answers: Answers) -> bool:
-    """Return whether the new log has the last published record at its offset; leaders of another log say nothing."""
+    """Return whether the new log has the last published record at its offset. Leader epochs of another log prove
+    nothing.
+    """
     record = answers.get((at, part.last.offset))
     return record is not None and not differs(replace(part.last, leader_epoch=None), record, may_vanish=False)
 
 
 def _newest(known: Mapping[int, PublishedRange]) -> datetime:
-    """The time of the newest of the last published records, exclusive."""
+    """Return the time just after the newest of the last published records."""
     moments = (moment_of(part.last.timestamp_ms) for part in known.values())
     return max((moment for moment in moments if moment is not None), default=_EPOCH) + _A_MILLISECOND
 
@@ -125,7 +132,9 @@ def _older(
 
 
 def _named(context: Context, at: TopicPartition, log: Bounds, named: Sequence[Begin]) -> int | None:
-    """The offset that a person has named for a partition; what is for it alone comes before what is for all."""
+    """Return the offset that was named for a partition, or None. A name for this partition alone comes before one for
+    all.
+    """
     own = [begin.at for begin in named if begin.partition == at.partition]
     for begin in [*own, *(begin.at for begin in named if begin.partition is None)]:
         if isinstance(begin, datetime):

@@ -9,10 +9,10 @@ from tidemark.sinks.base import WriteMode
 
 
 def note_append_again(context: Context, manifests: Sequence[Manifest], why: str) -> dict[int, dict[str, int]]:
-    """Write it into the history. Returns for each manifest the sinks, and the attempt that each of them shows now: a
-    replay may follow this attempt and no other.
+    """Write the decision into the history. Return, for each manifest, its sinks with the attempt that each shows now: a
+    replay may follow only this attempt.
 
-    Raises ``NotFound`` when no sink that appends has anything of these manifests.
+    Raises ``NotFound`` if no sink that appends has rows of these manifests.
     """
     sinks = [sink for sink in context.sinks if sink.write_mode is WriteMode.APPEND]
     follows: dict[int, dict[str, int]] = {}
@@ -20,7 +20,7 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
     for manifest in manifests:
         for sink in sinks:
             published = manifest.published(sink.name)
-            # What a retired sink has appended there is not published any more, and stays.
+            # What a retired sink has appended no longer counts as published, but stays in the target.
             shown = published.attempt if published else sink.ledger.recorded_attempt(manifest.id)
             if shown is not None:
                 follows.setdefault(manifest.id, {})[sink.name] = shown
@@ -30,7 +30,7 @@ def note_append_again(context: Context, manifests: Sequence[Manifest], why: str)
                 )
     if not lines:
         raise NotFound(
-            "no sink that only appends has anything of it",
+            "no sink that only appends has rows of these manifests",
             next_step="replay without --append-again: the other sinks replace what they have",
         )
     with context.database.because(why):

@@ -23,16 +23,16 @@ from tidemark.sinks.object_store.published_files import lost_dead_letters
 from tidemark.text import storable
 
 KEPT = 20  # differences that the database keeps of an audit, for the page; the audit itself tells all
-KEPT_CHARACTERS = 500  # of each line of them
-NOT_SEEN = (Unavailable, AccessDenied, WorkFailed)  # errors of a sink that say nothing of what it holds
+KEPT_CHARACTERS = 500  # of each line of a kept difference
+NOT_SEEN = (Unavailable, AccessDenied, WorkFailed)  # after these errors it is unknown what the sink holds
 
 
 def audit(context: Context, *, deep: bool = False) -> list[Problem]:
-    """Every difference between chains, manifests, publications and output; ``deep`` reads all rows.
+    """Return every difference between chains, manifests, publications and output; ``deep`` reads all rows.
 
-    Differences of a manifest that an attempt starts at or publishes during the audit are left out: its output has
-    changed since. The database keeps when it began, since what changed later may not have been seen, by whom it was,
-    how much was found, and the first ``KEPT`` differences.
+    Leave out differences of a manifest whose attempt starts or publishes during the audit: its output has changed
+    since. The database keeps who ran the audit, how many differences it found, the first ``KEPT`` of them, and when it
+    began: it may have missed later changes.
     """
     began = datetime.now(UTC)
     differences = list(_that_stay(context, deep=deep))
@@ -43,12 +43,12 @@ def audit(context: Context, *, deep: bool = False) -> list[Problem]:
 
 
 def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[Manifest], list[Problem]]:
-    """The manifests of a selection, newest first, and the differences of each: its counts, and what each sink shows of
-    it with all objects.
+    """Return the manifests of a selection, newest first, and their differences: in counts, and in all objects of each
+    sink.
 
-    It costs what these manifests cost, however many others there are. Only ``audit`` finds output that belongs to no
-    manifest. Differences are kept as the last audit, until an audit of everything finds none. An empty result is not
-    kept, since only a part was compared.
+    The cost depends on these manifests alone. Only ``audit`` finds output that belongs to no manifest. Differences are
+    kept as the last audit, until an audit of everything finds none. An empty result is not kept, since only a part was
+    compared.
     """
     began = datetime.now(UTC)
     manifests = context.database.manifests.page(context.pipeline_name, selection)
@@ -68,7 +68,9 @@ def _keep(context: Context, began: datetime, differences: Sequence[Problem], *, 
 
 
 def _shortened(difference: Problem) -> dict[str, Any]:
-    """For the database: a line may name all files of a lake, in any characters that a file system allows."""
+    """Shorten a difference for the database: a line may name all files of a lake, in any characters that a file system
+    allows.
+    """
     texts = {"what": difference.what, "next_step": difference.next_step}
     kept = {name: storable(text)[:KEPT_CHARACTERS] for name, text in texts.items()}
     return {
@@ -94,8 +96,8 @@ def _changed(context: Context, before: Manifest) -> bool:
 class Compared:
     """The comparison of one manifest with one sink; ``verdict`` is one of ``docs/verdicts.md``.
 
-    It is None while an attempt is at work, and when the sink does not answer. ``next_step`` is empty when there is
-    nothing to do.
+    ``verdict`` is None while an attempt is at work, and if the sink cannot be compared. ``next_step`` is empty if there
+    is nothing to do.
     """
 
     sink: str
@@ -106,14 +108,19 @@ class Compared:
 
     @property
     def differs(self) -> bool:
-        """Also when nobody can say, as of a sink that does not answer; while an attempt is at work nothing differs."""
+        """Return whether something must be done. True also if the sink cannot be compared; false while an attempt is at
+        work.
+        """
         return bool(self.next_step) and self.verdict is not Verdict.UNSTARTED
 
 
 def compared_and_kept(context: Context, manifest: Manifest) -> list[Compared]:
-    """``compared``, for a person who asks about one manifest. What it finds of one that is done is kept as the last
-    audit, as ``audit_between`` does; the others are unfinished in any case, and that a sink does not answer is nothing
-    that was found."""
+    """Compare one manifest with each sink. Keep differences of a done manifest as the last audit, as ``audit_between``
+    does.
+
+    An unfinished manifest differs in any case, and a sink that does not answer has shown no difference: neither is
+    kept.
+    """
     began = datetime.now(UTC)
     sinks = compared(context, manifest)
     if manifest.state is ManifestState.DONE and not _changed(context, manifest):
@@ -145,13 +152,13 @@ def _compared(context: Context, manifest: Manifest, sink: Sink) -> Compared:
 
 def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> Iterator[Problem]:
     gone = gone_rows(context.database, context.pipeline_name)
-    if gone:  # what is there seems to belong to nothing until they are back
+    if gone:  # until they are back, all output would seem to belong to no manifest
         yield from gone
         return
     if context.database.audits.wrong_sums(context.pipeline_name):
         yield Problem(
             None,
-            "the sums of what is done, by which lists and gauges count, are not what the manifests add up to",
+            "the stored sums of done manifests, which lists and gauges show, are not what the manifests add up to",
             "somebody changed the tables by hand; as their owner, count again: SELECT tidemark.count_done()",
         )
     for row in context.database.publications.notes(context.pipeline_name):
@@ -181,7 +188,9 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
 
 
 def _target(context: Context, sink: Sink) -> Iterator[Problem]:
-    """A target of another database, or one that went back; an empty one is missing what is published there."""
+    """Yield a difference for a target of another database, and for one that went back. ``refuse_vanished`` reports a
+    target that has lost its owner's record or its output.
+    """
     owner, database_id = sink.ledger.owner(), context.database.id()
     adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
     if owner is not None:
@@ -190,7 +199,7 @@ def _target(context: Context, sink: Sink) -> Iterator[Problem]:
         except ForeignLake as foreign:
             yield Problem(None, foreign.what, foreign.next_step)
     elif context.database.publications.any_in(sink.pipeline_name, sink.name):
-        return  # ``refuse_vanished`` says what is lost
+        return  # ``refuse_vanished`` reports the loss
     why = went_back(context.database, sink)
     if why is not None:
         yield Problem(None, why, f"check that it is the right one; if it was restored, or cannot be: {adopt}")
@@ -199,8 +208,9 @@ def _target(context: Context, sink: Sink) -> Iterator[Problem]:
 def differences_of_sink(
     database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest], *, deep: bool
 ) -> Iterator[Problem]:
-    """Find what a target holds and should not, or lacks; ``deep`` reads all rows. ``manifests`` are of this
-    pipeline."""
+    """Yield what a target lacks, or holds and should not; ``deep`` reads all rows. ``manifests`` are of this
+    pipeline.
+    """
     expected, evidence = ExpectedByDatabase(database, sink, manifests), sink.ledger.evidence()
     yield from _left_in_staging(database, sink, manifests)
     contents: Contents = {sink.ledger.record_word: set(evidence)} if sink.ledger.record_word else {}
@@ -215,7 +225,7 @@ def differences_of_sink(
 
 
 def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence[Manifest]) -> Iterator[Problem]:
-    """The done ones of these manifests of the pipeline that have staged output and no attempt at work."""
+    """Yield a difference for each of these manifests that is done, has staged output, and has no attempt at work."""
     own = {manifest.id for manifest in manifests}
     staged = [manifest_id for manifest_id in sink.staging.manifests() if manifest_id in own]
     current = database.manifests.find(ids=staged) if staged else []
@@ -229,7 +239,7 @@ def _left_in_staging(database: ManifestDatabase, sink: Sink, manifests: Sequence
 
 
 def _missing(sink: Sink, published: int) -> Problem:
-    """The difference of a target to which output was appended and that is gone, with so many published manifests."""
+    """Return the difference for a missing target that output was appended to; ``published`` counts its manifests."""
     restore = "restore it, or give the sink another target and name, and fill that"
     return Problem(None, f"{sink.target} does not exist, and {published:,} manifests are published there", restore)
 
@@ -237,8 +247,9 @@ def _missing(sink: Sink, published: int) -> Problem:
 def _unknown_manifests(
     expected: Expected, sink: Sink, contents: Contents, evidence: Mapping[int, int]
 ) -> Iterator[Problem]:
-    """Return what was found of manifests that no pipeline of the database has; those with ``evidence`` can be
-    adopted."""
+    """Yield what a target holds of manifests that no pipeline of the database has; those with ``evidence`` can be
+    adopted.
+    """
     for unknown in sorted(expected.unknown(set().union(*contents.values()))):
         kinds = " and ".join(kind for kind, manifest_ids in contents.items() if unknown in manifest_ids)
         next_step = "no attempt of Tidemark has left them there: delete those rows by hand"
@@ -268,13 +279,13 @@ def _equations(manifest: Manifest) -> Iterator[Problem]:
 
 
 def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping[int, int]) -> Iterator[Problem]:
-    """The verdict on a manifest, except that it is unfinished; ``differences_of_sink`` looks at the objects."""
+    """Yield the verdict on a manifest, unless it is only unfinished; ``differences_of_sink`` compares the objects."""
     publication = manifest.published(sink.name)
     if manifest.alive or not manifest.attempt:
         return
     done = manifest.state is ManifestState.DONE
     if done and not manifest.publications:
-        return  # ``_equations`` has told it
+        return  # ``_equations`` reports it
     judged = judgement(context.database, manifest, sink, objects=False, evidence=evidence)
     stored = judged.stored(publication.attempt) if publication else None
     if publication is not None and (stored is None or stored.receipt.digest(sink.name) != publication.digest):
@@ -285,7 +296,7 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
 
 
 def described(judged: Judgement) -> str:
-    """A verdict as a sentence with the target and the attempts that it is about."""
+    """Return a verdict as a sentence with the target and the attempts concerned."""
     target, evidence = judged.sink.target, judged.shown.evidence
     publication = judged.manifest.published(judged.sink.name)
     attempt = publication.attempt if publication else None

@@ -1,4 +1,4 @@
-"""Brings dead letters back: manifests that have some are replayed, after the schema or the code was mended.
+"""Brings dead letters back: replays manifests that have some, after you corrected the schema or the code.
 
 A replay puts each record where it belongs, and the dead letters of the published attempt go with its other output. So
 this may be killed and repeated: it then goes on with the manifests that still have dead letters.
@@ -20,7 +20,7 @@ from tidemark.operations.replays import problems_of, replay_each
 
 @dataclass(frozen=True)
 class Returned:
-    """A manifest that was replayed: its dead letters before, and those that remain; None in a dry run."""
+    """A replayed manifest: its number of dead letters before and after; ``remain`` is None in a dry run."""
 
     manifest_id: int
     before: int
@@ -29,15 +29,15 @@ class Returned:
     @property
     @in_json
     def brought_back(self) -> int | None:
-        """Below zero when the pipeline can read fewer records than before."""
+        """Return the number of dead letters that became rows; below zero if more records cannot be read than before."""
         return None if self.remain is None else self.before - self.remain
 
 
 @dataclass(frozen=True)
 class BroughtBack:
-    """The dead letters that a replay brought back, by manifest, oldest first, and the error of each that cannot be.
+    """The manifests that were replayed, oldest first, and the error of each manifest that could not be replayed.
 
-    ``left`` were not tried, since the source or a sink did not answer.
+    ``left`` were not tried, because the source or a sink did not answer.
     """
 
     dry_run: bool
@@ -54,22 +54,21 @@ class BroughtBack:
 def bring_back(
     context: Context, selection: DeadLetterSelection, why: str, stage: Stage, progress: Progress, *, dry_run: bool
 ) -> BroughtBack:
-    """Replay each manifest with dead letters that are selected, oldest first; one that fails does not stop others."""
+    """Replay each manifest with selected dead letters, oldest first. A failed manifest does not stop the others."""
     database = context.database
     chosen = _chosen(context, selection)
     if chosen and not dry_run:
         with database.because(why):
-            line = (
-                f"replayed: {count_of(len(chosen), 'manifest')} with {count_of(sum(map(_dead, chosen)), 'dead letter')}"
-            )
+            letters = sum(map(_count_dead_letters, chosen))
+            line = f"replayed: {count_of(len(chosen), 'manifest')} with {count_of(letters, 'dead letter')}"
             decision = Decision((line,), tuple(manifest.id for manifest in chosen))
             database.decisions.note(context.pipeline_name, "replay-dead-letters", decision)
 
     returned: list[Returned] = []
 
     def done(manifest: Manifest) -> None:
-        remain = None if dry_run else _dead(database.manifests.get(manifest.id))
-        returned.append(Returned(manifest.id, _dead(manifest), remain))
+        remain = None if dry_run else _count_dead_letters(database.manifests.get(manifest.id))
+        returned.append(Returned(manifest.id, _count_dead_letters(manifest), remain))
 
     errors, left = replay_each(context, chosen, stage, progress, done, dry_run=dry_run)
     return BroughtBack(dry_run, tuple(returned), errors, left)
@@ -83,6 +82,8 @@ def _chosen(context: Context, selection: DeadLetterSelection) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest.id in matching]
 
 
-def _dead(manifest: Manifest) -> int:
-    """The dead letters of a manifest: every sink has them all, and one that a replay has not reached the old ones."""
+def _count_dead_letters(manifest: Manifest) -> int:
+    """Return the number of dead letters of a manifest. Every sink has them all; one that a replay has not reached still
+    has the old ones.
+    """
     return max((published.counts.dead_lettered for published in manifest.publications), default=0)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Change:
-    """The effect of a changed file on what exists; ``next_step`` says how to go on safely, and is None where nothing
-    needs to be done."""
+    """An effect of a changed file on what exists. ``next_step`` says how to go on safely; None if nothing needs to be
+    done.
+    """
 
     what: str
     next_step: str | None = None

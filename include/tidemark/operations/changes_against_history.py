@@ -1,4 +1,4 @@
-"""Compares a changed pipeline file with what its runs have made: ``validate --against-history``."""
+"""Compares a changed pipeline file with what its runs have published: ``validate --against-history``."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Colle
 
 
 def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
-    """A line for each pipeline that was planned and has no file any more."""
+    """Return a line for each pipeline that was planned and no longer has a file."""
     return [
         f"pipeline {name} was planned and has no file: nothing plans or retries it any more; what it published stays. "
         f"Take it off the lists: tidemark retire pipeline {name} --why TEXT; or, when its file has another name now: "
@@ -41,7 +41,9 @@ def forgotten(database: ManifestDatabase, names: Collection[str]) -> list[str]:
 
 
 def _never_planned(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
-    """That of a renamed file too: the name is what manifests, files and rows know the pipeline by."""
+    """Return the change for a pipeline that was never planned. A renamed file looks the same: manifests, files and rows
+    belong to a pipeline by its name.
+    """
     targets = {sink.target for sink in pipeline.sinks}
     alike = looks_renamed_from(pipeline, database)
     for name in database.pipelines.names(retired=True):
@@ -101,8 +103,12 @@ def _sinks(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 
 def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
-    """Settings that decide rows and places: what is done stays as it is until it is replayed. Of a manifest that a
-    sink outside the file has too nothing is said: the fingerprint of its attempt has that sink's settings."""
+    """Return a change if the settings that decide rows and places differ from those of done manifests, which keep their
+    output until they are replayed.
+
+    Says nothing of a manifest that a sink outside the file has too: the fingerprint of its attempt includes the
+    settings of that sink.
+    """
     names = [sink.name for sink in pipeline.sinks]
     unlike = database.publications.made_otherwise(pipeline.name, names, pipeline.earlier_fingerprints())
     changes = []
@@ -119,7 +125,7 @@ def _rows(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 
 def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
-    """Layouts that changed: who lists folders must list both."""
+    """Return a change for each changed layout: readers that list folders must list the old and the new ones."""
     topics = database.chains.topics(pipeline.name)
     own = {(stream.sink, stream.topic): stream.folders for stream in stream_folders(pipeline, topics)}
     known: dict[tuple[str, str], list[str]] = {}
@@ -138,9 +144,10 @@ def _folders(pipeline: Pipeline, database: ManifestDatabase) -> list[Change]:
 
 
 def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Change]:
-    """Say that the schedule is gone, or not that of the newest runs; ``cuts`` are theirs, the newest first.
+    """Return a change if the schedule was removed, or is not that of the newest runs; ``cuts`` are theirs, newest
+    first.
 
-    Says nothing about a pipeline with a DAG of its own: there the arguments of the DAG decide.
+    Return none for a pipeline with a DAG of its own: there the arguments of the DAG decide.
     """
     if pipeline.airflow.own_dag or not cuts:
         return []
@@ -168,9 +175,10 @@ def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Ch
 
 
 def _is_of_another(schedule: Schedule, cuts: Sequence[datetime]) -> bool:
-    """Return whether the newest runs are at times that this schedule has not, or all further apart than it is due.
+    """Return whether the newest runs are at times that this schedule does not have, or are all further apart than it
+    says.
 
-    Further apart they may be by a pause or by long runs, too; so one pair of neighbours is enough to say no.
+    A pause or a long run puts runs further apart too, so one pair of neighbours that fits is enough for False.
     """
     if not all(schedule.has(cut) for cut in cuts[:2]):
         return True

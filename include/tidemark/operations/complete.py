@@ -1,8 +1,8 @@
 """Checks that everything before a time is published: over all runs, and for each sink.
 
-The time is one of cuts, not of events. The manifest database answers: of the first run that planned up to the time or
-past it, everything below its ends must be published. Only when that run went past the time and something is missing is
-the source asked where the time is.
+The time is compared with cuts, not with event times. The manifest database answers: everything below the ends of the
+first run that planned up to the time or past it must be published. Only if that run went past the time and something is
+missing, the source is asked for the offsets of the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,14 @@ class MissingPart:
 class Completeness:
     """The answer whether everything before the cut time ``until`` is published, and what is missing.
 
-    ``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. When no run has planned up to
-    ``until`` yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None: there is none), and
-    ``missing`` is what is unpublished of all that is planned.
+    ``run_key`` is the run that answers, and ``planned_up_to`` how far it planned. If no run has planned up to ``until``
+    yet, ``run_key`` is None, ``planned_up_to`` is that of the furthest run (None without runs), and ``missing`` is all
+    that is planned and not published.
 
-    ``lost`` offsets are before the time too; nothing can publish them, so they do not make it incomplete. Of what came
-    after ``since``, and was read by the run that answers at the latest, ``without_rows`` became no rows, and a person
-    has accepted that the sinks ``given_up`` lack some of it. ``whole`` is complete without dead letters, losses and
-    output that was given up.
+    ``lost`` offsets are before the time too. Nothing can publish them, so they do not make it incomplete.
+    ``without_rows`` counts records that became no rows: those after ``since`` that the answering run or an earlier one
+    read. ``given_up`` are the sinks whose missing output of this time was accepted. ``whole`` means complete without
+    dead letters, losses and output that was given up.
     """
 
     until: datetime
@@ -65,9 +65,9 @@ class Completeness:
 
 
 def completeness(context: Context, until: datetime, since: datetime | None = None) -> Completeness:
-    """Return what is missing of everything before a time (aware), and what became no rows ``since`` another one.
+    """Return what is missing of everything before ``until`` (aware), and what became no rows after ``since``.
 
-    That is, if not given, the time up to which the run before read. Raises ``Unavailable`` when the source must be
+    By default ``since`` is the time up to which the previous run planned. Raises ``Unavailable`` if the source must be
     asked and does not answer.
     """
     database, pipeline_name = context.database, context.pipeline_name
@@ -97,8 +97,9 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
 
 
 def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) -> dict[TopicPartition, int]:
-    """Return where a time is in the source; without an entry for a partition whose topic is gone, or that has no record
-    of then or later: all of it is before."""
+    """Return the offset of a time in each partition of the source. A partition is left out if its topic no longer
+    exists, or if it has no record of that time or later: then all of it is before the time.
+    """
     existing, _ = context.source.partitions(sorted({place.topic for place in places}))
     answers = context.source.offsets_at(sorted({*existing} & {*places}), until)
     trusted = context.database.now() + CLOCK_TOLERANCE
@@ -106,8 +107,9 @@ def _stops(context: Context, places: Sequence[TopicPartition], until: datetime) 
 
 
 def _before(parts: Sequence[Row], stops: Mapping[TopicPartition, int]) -> list[Row]:
-    """The parts below the stops, cut off there; all of what lies above the end of its log generation: the stops are in
-    the log as it is now."""
+    """Return the parts below the stops, cut off there. Parts above the end of their log generation stay whole: the
+    stops are offsets of the present log.
+    """
     before = []
     for row in parts:
         end, generation_end = row["end_offset"], row["generation_end"]

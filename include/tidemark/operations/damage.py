@@ -1,4 +1,4 @@
-"""Gives output up for good that is damaged, or that one sink never got, when the source has lost the records too."""
+"""Gives up output for good that is damaged, or that one sink never got, if the source has lost its records too."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,13 +20,12 @@ LOSSES = (Verdict.DAMAGED, Verdict.UNFILLED, Verdict.BEHIND)
 
 
 def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool) -> Decision:
-    """Give up what is gone of a published manifest, in each sink, and what a sink lacks that another one has; from then
-    on it is not missed any more. An unfinished manifest is then finished by ``retry``.
+    """Give up the missing output of a published manifest in each sink, and what a sink lacks that another one has. It
+    no longer counts as missing. ``retry`` then finishes an unfinished manifest.
 
-    Reads all of it, so what only a deep audit finds is given up too. Files that were changed stay where they are, and
-    belong to nothing any more: ``repair`` removes them. What an attempt has put half of into totals is taken out again.
-
-    Raises ``NotFound`` when nothing is gone, and ``IllegalTransition`` while the source still has the records.
+    Reads all output, so it also gives up what only a deep audit finds. Changed files stay where they are, but belong to
+    no manifest: ``repair`` removes them. Half of an attempt's output in totals is taken out again. Raises ``NotFound``
+    if nothing is missing, and ``IllegalTransition`` while the source still has the records.
     """
     check_for_plan(context, dry_run=True)
     manifest = own_manifest(context, manifest_id)
@@ -39,10 +38,10 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
     with deciding(context, why, [manifest_id]):
         manifest = context.database.manifests.get(manifest_id)
         refuse_at_work([manifest])
-        lines = tuple(_given_up(context, manifest, deep=True, dry_run=dry_run))
+        lines = tuple(_give_up_in_sinks(context, manifest, deep=True, dry_run=dry_run))
         if not lines:
             raise NotFound(
-                "nothing that is published of it is gone, and no sink lacks what another one has",
+                "none of its published output is missing, and no sink lacks what another one has",
                 next_step=f"look with: tidemark audit {context.pipeline_name} --deep",
                 manifest=manifest_id,
             )
@@ -50,10 +49,11 @@ def accept_damage(context: Context, manifest_id: int, why: str, *, dry_run: bool
 
 
 def accept_damage_between(context: Context, selection: ManifestSelection, why: str, *, dry_run: bool) -> Decision:
-    """As ``accept_damage``, for all manifests of a selection whose records the source has lost, as after a lifecycle
-    rule of a bucket. Takes what an audit finds without reading rows; the decision has one line for each manifest.
+    """Do the same as ``accept_damage`` for all manifests of a selection whose records the source has lost, for example
+    after a lifecycle rule of a bucket.
 
-    Raises ``NotFound`` when nothing of them is gone.
+    Give up what an audit finds without reading rows. The decision has one line for each manifest. Raises ``NotFound``
+    if nothing of them is missing.
     """
     check_for_plan(context, dry_run=True)
     database, pipeline_name = context.database, context.pipeline_name
@@ -64,7 +64,7 @@ def accept_damage_between(context: Context, selection: ManifestSelection, why: s
     with deciding(context, why, lost):
         for manifest in database.manifests.find(ids=lost):
             refuse_at_work([manifest])
-            of_manifest = list(_given_up(context, manifest, deep=False, dry_run=dry_run))
+            of_manifest = list(_give_up_in_sinks(context, manifest, deep=False, dry_run=dry_run))
             if of_manifest:
                 more = f"; and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
                 lines.append(f"manifest {manifest.id}: {of_manifest[0]}{more}")
@@ -72,7 +72,7 @@ def accept_damage_between(context: Context, selection: ManifestSelection, why: s
         if not given_up:
             raise NotFound(
                 f"of {count_of(len(selected), 'manifest')} in this time {len(lost):,} cannot be read again, and "
-                "nothing that is published of those is gone",
+                "none of their published output is missing",
                 next_step=f"what can be read is replayed: tidemark audit {pipeline_name} names it",
             )
         return _noted(context, Decision(tuple(lines), tuple(given_up), dry_run))
@@ -86,9 +86,10 @@ def _noted(context: Context, decision: Decision) -> Decision:
     return decision
 
 
-def _given_up(context: Context, manifest: Manifest, *, deep: bool, dry_run: bool) -> Iterator[str]:
-    """Give up what is gone of a manifest in each sink; ``deep`` reads what seems to be there. Yields a line for each
-    object."""
+def _give_up_in_sinks(context: Context, manifest: Manifest, *, deep: bool, dry_run: bool) -> Iterator[str]:
+    """Give up what is missing of a manifest in each sink; yield a line for each object. ``deep`` also reads what seems
+    whole.
+    """
     judged = [judgement(context.database, manifest, sink) for sink in context.sinks]
     for in_sink in judged:
         if in_sink.verdict in LOSSES or (deep and _is_changed(context, in_sink)):
@@ -115,8 +116,7 @@ def _is_lost(context: Context, manifest: Manifest) -> bool:
 
 
 def _is_changed(context: Context, judged: Judgement) -> bool:
-    """Return whether a sink that has its objects or rows has other ones than were published, as a deep audit finds
-    it."""
+    """Return whether a sink with all its objects or rows has other ones than were published, as a deep audit finds."""
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
     stored = judged.stored(published.attempt) if published else None
@@ -130,7 +130,7 @@ def _is_changed(context: Context, judged: Judgement) -> bool:
 
 
 def _give_up(context: Context, judged: Judgement, *, dry_run: bool) -> Iterator[str]:
-    """Store what is gone in one sink, and write the record of the rest; one line for each object that is gone."""
+    """Store what is missing in one sink, and write the record of the rest; yield a line for each missing object."""
     manifest, sink = judged.manifest, judged.sink
     published = manifest.published(sink.name)
     if judged.verdict in (Verdict.UNFILLED, Verdict.BEHIND):

@@ -20,15 +20,16 @@ from tidemark.times.event_time import EARLIEST
 
 GROUPS = 1_000  # records with further reasons are counted as OTHER_REASONS of their class
 NAMED_SCHEMAS = 5  # of one group
-MANIFESTS = 100  # that are asked for at once
+MANIFESTS = 100  # that one query asks for
 SHOWN_BYTES = 4_096  # of a key, a value and the value of a header of a dead letter
-READS = 3  # of a manifest that is replayed meanwhile: its published files are replaced
+READS = 3  # tries, because a replay may replace the files of a manifest while they are read
 
 
 @dataclass(frozen=True)
 class DeadLetterSelection:
-    """The dead letters to list: of one manifest, as one sink keeps them, of one class, with this text in their reason;
-    of so many of the newest manifests that have some."""
+    """A filter of dead letters: by manifest, by the sink to read, by class, and by a text in their reason. ``newest``
+    takes only so many of the newest manifests that have some.
+    """
 
     manifest_id: int | None = None
     sink: str | None = None
@@ -63,7 +64,9 @@ class LetterPlace:
 
 @dataclass(frozen=True)
 class ReasonGroup:
-    """Dead letters of one class and reason, with ``N`` and ``..`` for what varies; first and last by timestamp."""
+    """Dead letters of one class and reason, with ``N`` and ``..`` for its varying parts; first and last by
+    timestamp.
+    """
 
     error_class: str
     reason: str
@@ -73,7 +76,7 @@ class ReasonGroup:
     schemas: tuple[str, ...]
 
     def joined(self, other: "ReasonGroup") -> "ReasonGroup":
-        """Both groups as one, of the class and the reason of this one."""
+        """Return both groups as one, with the class and the reason of this one."""
         first = min(self.first, other.first, key=lambda place: place.order)
         last = max(self.last, other.last, key=lambda place: place.order)
         schemas = (*self.schemas, *(name for name in other.schemas if name not in self.schemas))[:NAMED_SCHEMAS]
@@ -82,9 +85,9 @@ class ReasonGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedDeadLetter(DeadLetter):
-    """One dead letter, published by this attempt; in JSON key, value and values of headers are base64.
+    """One dead letter, and the attempt that published it. In JSON, key, value and the values of headers are base64.
 
-    Each of them is cut after 4,096 bytes; ``value_bytes`` is the whole length of the value, None without a value.
+    Each of them is cut after 4,096 bytes. ``value_bytes`` is the whole length of the value; None without a value.
     """
 
     manifest_id: int
@@ -102,9 +105,10 @@ class PublishedDeadLetter(DeadLetter):
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The published dead letters of a pipeline: ``count`` in these ``manifests``, in groups, the most frequent first.
+    """The published dead letters of a pipeline: their ``count``, the ``manifests`` that have them, and their
+    ``groups``, most frequent first.
 
-    ``records`` are the first of them, as many as were asked for.
+    ``records`` are the first dead letters, as many as were asked for.
     """
 
     count: int = 0
@@ -114,7 +118,7 @@ class DeadLetters:
 
 
 def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int = 0) -> DeadLetters:
-    """The published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
+    """Return the published dead letters in groups, and the first ``limit`` of them with key, value and headers."""
     count, manifests, records = 0, list[int](), list[PublishedDeadLetter]()
     groups: dict[tuple[str, str], ReasonGroup] = {}
     for manifest in with_dead_letters(context, selection):
@@ -129,7 +133,7 @@ def dead_letters(context: Context, selection: DeadLetterSelection, *, limit: int
 
 
 def with_dead_letters(context: Context, selection: DeadLetterSelection) -> Iterator[Manifest]:
-    """The manifests that have published dead letters in some sink, oldest first, whatever their class and reason."""
+    """Yield the manifests with published dead letters in some sink, oldest first. Class and reason are not compared."""
     names = context.sink_names()
     if selection.sink is not None and selection.sink not in names:
         raise NotFound(
@@ -175,7 +179,9 @@ def _read_manifest(context: Context, manifest: Manifest, selection: DeadLetterSe
 
 
 def _sink_of(context: Context, manifest: Manifest, selection: DeadLetterSelection) -> Sink | None:
-    """The first sink that has dead letters of the manifest; a replay may have reached other sinks only."""
+    """Return the first sink that has dead letters of the manifest, or None. A replay may have reached other sinks
+    only.
+    """
     for sink in context.sinks:
         published = manifest.published(sink.name)
         if selection.sink in (None, sink.name) and published is not None and published.counts.dead_lettered:

@@ -1,4 +1,5 @@
-"""The decisions of a person: lost offsets, another topic under an old name, a truncated log, records before the anchor.
+"""Decisions that you make: about lost offsets, another topic under an old name, a truncated log, records before the
+anchor.
 
 Every decision has a dry run, and is made in one transaction. Its history says who decided and why.
 """
@@ -41,7 +42,9 @@ class _Planned:
 
 @contextmanager
 def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[None]:
-    """One transaction in which nobody else plans, and no attempt starts at undone manifests or those in ``also``."""
+    """Open a transaction in which nobody else plans, and no attempt starts at undone manifests or at those in
+    ``also``.
+    """
     database, pipeline_name = context.database, context.pipeline_name
     with database.because(why):
         database.runs.lock_planning(pipeline_name)
@@ -52,15 +55,16 @@ def deciding(context: Context, why: str, also: Sequence[int] = ()) -> Iterator[N
 
 @contextmanager
 def _deciding_if_complete(context: Context, why: str, *, dry_run: bool) -> Iterator[None]:
-    """As ``deciding``; raises ``LakeConflict`` when a target has records that the database lacks: it would take what
-    they cover for unread."""
+    """Do the same as ``deciding``. Raises ``LakeConflict`` if a target has records that the database lacks: the
+    decision would take the offsets that they cover for unread.
+    """
     check_for_plan(context, dry_run=dry_run)
     with deciding(context, why):
         yield
 
 
 def _noted(context: Context, verb: str, decision: Decision) -> Decision:
-    """Return the decision, after adding it to the history unless it is a dry run. It answers why plans were refused."""
+    """Return the decision. Unless it is a dry run, add it to the history, and forget why plans were refused."""
     if not decision.dry_run:
         context.database.tasks.forget_refused_plan(context.pipeline_name)
         context.database.decisions.note(context.pipeline_name, verb, decision)
@@ -75,9 +79,9 @@ def _planned(context: Context) -> list[_Planned]:
 
 
 def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
-    """Give up every offset that retention took before it was read: after chain ends, and in unpublished ranges."""
+    """Give up every offset that retention removed before it was read: after chain ends, and in unpublished ranges."""
     database, pipeline_name = context.database, context.pipeline_name
-    # Something may be planned of topics that have left the file too.
+    # Offsets of topics that were removed from the file may be planned too.
     planned_topics = sorted({chain.at.topic for chain in database.chains.of_pipeline(pipeline_name)})
     places, _ = context.source.partitions(context.source.selected(*planned_topics))
     starts = {place: log.log_start for place, log in context.source.bounds(places).items()}
@@ -112,17 +116,17 @@ def accept_loss(context: Context, why: str, *, dry_run: bool) -> Decision:
         for chain_id, covered in lost:
             changed += [] if dry_run else database.decisions.accept_loss(chain_id, covered.start, covered.end)
             lines.append(f"{covered.at.name}: offsets [{covered.start}, {covered.end}) are given up")
-        lines += _stay(context, dead)
+        lines += _half_published_lines(context, dead)
         return _noted(context, "accept-loss", Decision(tuple(lines), tuple(sorted(set(changed))), dry_run))
 
 
 def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = False) -> list[_Planned]:
-    """The ranges of manifests that no sink has published: only they can be given up.
+    """Return the ranges of manifests that no sink has published: only they can be given up.
 
-    Raises ``IllegalTransition`` when the output of a manifest is complete and only its publication is missing, and
-    ``DatabaseBehindLake`` when a sink shows an attempt that this database has no receipt of. A sink that no attempt is
-    known to have written to need not answer; with ``ask_all`` it must, unless another one has published the manifest,
-    which then is not given up.
+    Raises ``IllegalTransition`` if the output of a manifest is complete and only its publication is missing. Raises
+    ``DatabaseBehindLake`` if a sink shows an attempt of which this database has no receipt. A sink need not answer if
+    no known attempt has written to it. With ``ask_all`` it must, unless another sink has published the manifest: then
+    the manifest is not given up.
     """
     manifests = {part.manifest.id: part.manifest for part in planned}.values()
     if ask_all and any(not manifest.publications for manifest in manifests):
@@ -130,7 +134,7 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
             sink.ledger.owner()  # when it answers, ``check_for_plan`` has compared it
     for manifest in manifests:
         tried = {name for stored in context.database.attempts.receipts(manifest.id) for name in stored.receipt.sinks}
-        for sink in context.sinks if manifest.attempt else ():  # without an attempt nothing of it can be there
+        for sink in context.sinks if manifest.attempt else ():  # without an attempt no sink can have output of it
             if sink.name not in tried and (manifest.publications or not ask_all):
                 continue
             verdict = judgement(context.database, manifest, sink).verdict
@@ -147,8 +151,8 @@ def _unpublished(context: Context, planned: list[_Planned], *, ask_all: bool = F
     return [part for part in planned if not part.manifest.publications]
 
 
-def _stay(context: Context, planned: list[_Planned]) -> list[str]:
-    """One line for each manifest that is published in some sinks and can never be published in the others."""
+def _half_published_lines(context: Context, planned: list[_Planned]) -> list[str]:
+    """Return a line for each manifest that some sinks have published and the others can never publish."""
     lines = []
     for manifest in {part.manifest.id: part.manifest for part in planned if part.manifest.publications}.values():
         error = _half_published(context, manifest)
@@ -174,12 +178,12 @@ def _half_published(context: Context, manifest: Manifest) -> IllegalTransition:
 
 
 def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin: Sequence[Begin] = ()) -> Decision:
-    """Accept that the topic under this name is a new one: its old chains end, and the new ones begin where the last
-    published records are found in it, or where a person says.
+    """Accept that the topic under this name is a new one: its old chains end. The new ones begin behind the last
+    published records, if the new topic has them, or where ``begin`` says.
 
-    Also of a topic that has left the pipeline file, so that no plan refuses it. When the old topic is back with its id,
-    its chains go on. Raises ``NotFound`` when nothing of the topic has changed, and ``PlanRefused`` when the new one
-    may be a copy at other offsets and ``begin`` does not say where to begin.
+    Works also for a topic that was removed from the pipeline file, so that no plan refuses it. If the old topic is back
+    with its id, its chains go on. Raises ``NotFound`` if nothing of the topic has changed. Raises ``PlanRefused`` if
+    the new topic may be a copy at other offsets and ``begin`` does not say where to begin.
     """
     before_asking = {chain.id for chain in context.database.chains.of_pipeline(context.pipeline_name)}
     places, _ = context.source.partitions([topic])
@@ -202,9 +206,9 @@ def accept_topic(context: Context, topic: str, why: str, *, dry_run: bool, begin
 
 
 def accept_expectation(context: Context, manifest_id: int, why: str, *, dry_run: bool) -> Decision:
-    """Let a blocked manifest be published as it is, whatever rows do not meet the expectations that the file has now.
+    """Let a blocked manifest be published, whichever rows do not meet the expectations that the file has now.
 
-    Raises ``IllegalTransition`` when the manifest is not blocked, or the file has no expectation that can block one.
+    Raises ``IllegalTransition`` if the manifest is not blocked, or if no expectation of the file has ``at_most``.
     """
     with deciding(context, why, also=[manifest_id]):
         manifest = own_manifest(context, manifest_id)
@@ -225,7 +229,7 @@ def accept_expectation(context: Context, manifest_id: int, why: str, *, dry_run:
 
 
 def _begin_in_another(context: Context, chains: list[Chain], starts: Sequence[NewStart], *, dry_run: bool) -> Decision:
-    """End the chains of a topic, and begin those of another one under its name."""
+    """End the chains of a topic, and begin those of another topic under the same name."""
     decision = _retire(context, chains, dry_run=dry_run)
     if starts and not dry_run:
         started = context.database.chains.insert(context.pipeline_name, [each.at for each in starts])
@@ -238,15 +242,16 @@ def _begin_in_another(context: Context, chains: list[Chain], starts: Sequence[Ne
 def accept_truncation(
     context: Context, topic: str, partition: int, why: str, *, start: int | None, dry_run: bool
 ) -> Decision:
-    """Accept that a log was truncated: its chain ends, the next log generation starts at ``start``.
+    """Accept that a log was truncated: its chain ends, and the next log generation starts at ``start``.
 
-    By default that is where the log ended when the truncation was noticed, or the first offset that holds another
-    record than is published by now, whichever is lower; but never below a published record that the log still holds:
-    then a wrong answer was taken for a cut, or the log is back, and its chain may even go on. With a higher ``start``
-    the offsets between are lost. With a lower ``start`` the offsets between are read again, also those already
-    published, because old and new records cannot be told apart. What is planned below ``start`` and not yet published
-    stays planned, and is read from the log as it is now: so no attempt may be at work on it, and what attempts have
-    left behind is never published.
+    By default that is the log's end when the truncation was noticed, or, if lower, the first offset whose record
+    differs from the published one. It is never below a published record that the log still holds: then a wrong answer
+    was taken for a cut, or the log is back, and its chain may even go on. A higher ``start`` loses the offsets between.
+    A lower ``start`` reads the offsets between again, also published ones, because old and new records cannot be told
+    apart.
+
+    What is planned below ``start`` and not yet published stays planned, and is read from the present log. So no attempt
+    may be at work on it, and the output of its earlier attempts is never published.
     """
     if start is not None:
         _refuse_past_the_end(context, topic, partition, start)
@@ -275,9 +280,11 @@ def accept_truncation(
 
 
 def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> None:
-    """Take back the output of attempts at manifests that are planned on the partition: they may have read the log
-    before it was cut. Raises ``IllegalTransition`` when an attempt is at work on one, or when its output is complete
-    and only its mark is missing.
+    """Take back the output of attempts at undone manifests of the partition: they may have read the log before it was
+    cut.
+
+    Raises ``IllegalTransition`` if an attempt is at work on one, or if its output is complete and only its mark is
+    missing.
     """
     planned = [part for part in _planned(context) if part.covered.at == chain.at]
     _refuse_at_work(planned)
@@ -291,10 +298,10 @@ def _forget_what_was_read(context: Context, chain: Chain, *, dry_run: bool) -> N
 
 
 def _generation_end(context: Context, chain: Chain, *, is_named: bool) -> int:
-    """Return where the generation of a refused chain ended: where that was noticed, or lower by what is published
-    since.
+    """Return where the generation of a refused chain ended: the end noticed when it was refused, or lower, where the
+    log now differs from what was published since.
 
-    Unless the person has named an offset, never below a published record that the log still holds.
+    Unless you have named an offset, it is never below a published record that the log still holds.
     """
     noticed = chain.blocked_end or 0
     differs = first_difference_now(context, chain)
@@ -303,8 +310,9 @@ def _generation_end(context: Context, chain: Chain, *, is_named: bool) -> int:
 
 
 def _read_again(context: Context, at: TopicPartition, begin: int, end: int) -> Iterator[str]:
-    """One line when published offsets will be read again, whichever log generation they were published from:
-    only a person knows whether the records there are new."""
+    """Yield one line if published offsets will be read again, whichever log generation they were published from. Only
+    you know whether the records there are new.
+    """
     if begin >= end:
         return
     manifests = context.database.manifests.find(context.pipeline_name)
@@ -349,9 +357,9 @@ def _refused(context: Context, topic: str) -> list[Chain]:
 def _retire(
     context: Context, chains: list[Chain], *, dry_run: bool, anchor: int | None = None, skipped: int = 0
 ) -> Decision:
-    """End chains; what is planned on them and not published is lost.
+    """End chains. What is planned on them and not published is lost.
 
-    With an ``anchor`` the next generation starts there, and only what is planned above it is lost; the first
+    With an ``anchor`` the next generation starts there, and only what is planned above it is lost. The first
     ``skipped`` offsets of the next generation are lost too.
     """
     database, pipeline_name = context.database, context.pipeline_name
@@ -380,13 +388,13 @@ def _retire(
             ends += f", the next starts at {anchor}"
             ends += f", and its offsets [{anchor}, {anchor + skipped}) are lost" if skipped else ""
         lines.append(ends)
-    return Decision((*lines, *_stay(context, planned)), tuple(sorted(set(changed))), dry_run)
+    return Decision((*lines, *_half_published_lines(context, planned)), tuple(sorted(set(changed))), dry_run)
 
 
 def give_up_beyond_generations(context: Context) -> list[str]:
-    """Give up what is planned on retired chains above the end of their generation; one line per lost range.
+    """Give up what is planned on retired chains above the end of their generation; return one line per lost range.
 
-    Must be called inside the transaction of a decision.
+    The caller has opened the transaction of a decision.
     """
     lines = []
     for part in _planned(context):
@@ -414,8 +422,8 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
 
 
 def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: bool) -> Decision:
-    """Plan slices of the records before the first generation of each log, from time ``start`` on. None: from the oldest
-    record that the source still has.
+    """Plan slices of the records before the first generation of each log, from time ``start`` on; None means from the
+    oldest record of the source.
 
     One call plans at most ``max_slices`` slices, those with the highest offsets. It moves the anchor of each chain back
     to where these slices start; the next call goes on from there. Raises ``NothingOlder`` if the source has no such
@@ -464,7 +472,9 @@ def _begin(at: TopicPartition, slices: Sequence[Sequence[Range]]) -> int:
 
 
 def _first(log: Bounds, answer: tuple[int, datetime] | None) -> int:
-    """The first offset to read by the source's answer for a time; None says that all records are older."""
+    """Return the first offset to read, from the source's answer for a time. An answer of None means that all records
+    are older.
+    """
     return log.last_stable if answer is None else max(answer[0], log.log_start)
 
 

@@ -16,10 +16,10 @@ from tidemark.operations.sinks import sink_of_file
 
 @dataclass(frozen=True)
 class Filled:
-    """The manifests that a sink got, or in a dry run would get: ids of manifests, oldest first, and the error of each
-    that it cannot get.
+    """The manifests that a sink got, or in a dry run would get, by id, oldest first; and the error of each that it
+    cannot get.
 
-    ``left`` were not tried, since the source or the sink did not answer.
+    ``left`` were not tried, because the source or the sink did not answer.
     """
 
     sink: str
@@ -35,16 +35,17 @@ class Filled:
 
 
 def alone(context: Context, sink_name: str) -> Context:
-    """The context with this sink only; raises ``NotFound`` when the pipeline file does not have it."""
+    """Return the context with this sink only. Raises ``NotFound`` if the pipeline file does not have the sink."""
     give_up = f"tidemark retire sink {context.pipeline_name} {sink_name} --why TEXT"
     sink = sink_of_file(context, sink_name, f"put it into the pipeline file; or, if it is given up: {give_up}")
     return replace(context, sinks=(sink,))
 
 
 def fill(context: Context, sink_name: str, why: str, stage: Stage, progress: Progress, *, dry_run: bool) -> Filled:
-    """Publish each done manifest that a sink lacks to that sink, oldest first; one that fails does not stop the others.
+    """Publish each done manifest that a sink lacks to this sink, oldest first. A failed manifest does not stop the
+    others.
 
-    Raises ``NotFound`` for a sink that the pipeline file does not have.
+    Raises ``NotFound`` if the pipeline file does not have the sink.
     """
     database, of_sink = context.database, alone(context, sink_name)
     lacking = database.manifests.find(ids=database.publications.lacking(context.pipeline_name, sink_name))

@@ -16,14 +16,13 @@ MOST_NAMED = 10  # manifests in one text
 
 @dataclass(frozen=True)
 class Hour:
-    """An event hour, from ``start`` in UTC; ``rows`` are published in ``manifests``, ``late`` of them came after the
+    """An event hour, from ``start`` in UTC. ``manifests`` have published its ``rows``; ``late`` of them came after the
     allowed lateness.
 
-    ``without_rows`` is of the runs that read what arrived from its begin until it was due.
-    ``given_up`` are the sinks of which a person has accepted that they lack output of ``manifests``: they hold less
-    than is counted.
-    ``revision`` counts how often it has become complete; ``complete_at`` is None while it is open (never complete, or
-    open again), and ``waits_for`` then says for what.
+    ``without_rows`` counts records that became no rows, in the runs that read what arrived from the begin of the hour
+    until it was due. ``given_up`` are the sinks whose missing output of ``manifests`` was accepted: they hold less than
+    ``rows``. ``revision`` counts how often the hour has become complete. ``complete_at`` is None while it is open
+    (never complete, or open again); ``waits_for`` then names the obstacle.
     """
 
     start: datetime
@@ -43,7 +42,7 @@ class Hour:
 
     @property
     def lacks(self) -> str:
-        """Return the words after "complete" for an hour that lacks something that was read; empty when it does not."""
+        """Return the words to add after "complete" if the hour lacks something that was read, or else an empty text."""
         if self.given_up:
             return f", given up in {', '.join(self.given_up)}"
         if self.without_rows.lost:
@@ -52,7 +51,9 @@ class Hour:
 
 
 def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, selection: HourSelection) -> list[Hour]:
-    """The hours, oldest first; ``lateness`` is what the pipeline file allows. Asks the manifest database only."""
+    """Return the hours, oldest first; ``lateness`` is what the pipeline file allows. Asks only the manifest
+    database.
+    """
     rows = database.hours.find(pipeline_name, selection)
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)

@@ -16,9 +16,10 @@ from tidemark.sources.base import Source
 
 @dataclass(frozen=True)
 class Lag:
-    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` are planned and not published.
+    """One partition: ``lag`` offsets are not planned yet, ``unpublished`` offsets are planned and not published.
 
-    ``changed``: how its log is not the one that was planned; the next plan refuses it then. Empty when it is.
+    ``changed`` says how its log differs from the one that was planned, so that the next plan refuses it; empty if it
+    does not differ.
     """
 
     topic: str
@@ -39,8 +40,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan's side of the lag, by the database: where each chain ends, and how many of its offsets are not
-    published."""
+    """The database's part of the lag: the end of each chain, and how many of its offsets are not published."""
 
     ends: Mapping[TopicPartition, int]
     unpublished: Mapping[TopicPartition, int]
@@ -63,7 +63,7 @@ def lag(context: Context) -> list[Lag]:
 
 
 def behind(source: Source, known: Planned) -> list[Lag]:
-    """The same, with what the database has said before: only the source is asked."""
+    """Return the same as ``lag`` with what the database has answered before (``known``): only the source is asked."""
     ids = {place.topic: place.topic_id for place in known.ends}
     places, missing = source.partitions(source.selected(*sorted(ids)))
     if missing:

@@ -1,4 +1,4 @@
-"""Asks many sources for the lag side by side: all answers are there soon, also when a source is silent."""
+"""Asks many sources for their lag in parallel, and returns in time even if a source is silent."""
 
 import threading
 import time
@@ -19,8 +19,8 @@ from tidemark.sources.registry import open_source
 
 LIMIT = 8.0  # seconds that a command waits for connections and sources, all together; scrapers wait for 10
 LOOK_UP = 5.0  # seconds of them that it waits for connections
-FRESH = 5.0  # seconds for which an answer is given again
-OLD = 60.0  # seconds for which an answer is given while the source is asked again
+FRESH = 5.0  # seconds for which an answer is used again
+OLD = 60.0  # seconds for which an answer is used while the source is asked again
 AT_ONCE = 16  # threads that ask; a silent source holds one of them until it gives up
 STUCK = 0.5  # seconds without any answer, after which as many threads are added: the others may all be silent
 
@@ -43,9 +43,10 @@ class System:
 
 @dataclass(frozen=True)
 class Answer:
-    """``parts`` by partition, or None; then ``why`` says why the lag is not known, and ``next_step`` what to do.
+    """The lag of each partition (``parts``), or None; then ``why`` says why it is unknown, and ``next_step`` what to
+    do.
 
-    ``system`` names the source with its address, when that is known; ``silent``: it does not answer.
+    ``system`` names the source and its address, if known. ``silent`` means that the source does not answer.
     """
 
     parts: tuple[Lag, ...] | None
@@ -56,7 +57,7 @@ class Answer:
 
 
 class Lags:
-    """Asks for each pipeline once at a time. ``limit``: seconds that a caller waits for all answers together."""
+    """Asks the source of each pipeline, once at a time. A caller waits ``limit`` seconds for all answers together."""
 
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
@@ -67,9 +68,10 @@ class Lags:
         self.systems: dict[str, System] = {}  # the name and the address of each source that was opened
 
     def of(self, asks: Mapping[str, Ask], sources: Mapping[str, object] = ANY_SOURCE) -> dict[str, Answer]:
-        """The answers that are there within ``limit`` seconds, or were a minute ago; the others say they are not.
+        """Return an answer for each pipeline: the one that arrives within ``limit`` seconds, else one at most a minute
+        old, else one that says that the source has not answered.
 
-        ``sources``: what the files say of each source now. What another one has answered is no answer.
+        ``sources`` are the source settings in the files now. An answer under other settings does not count.
         """
         futures = {name: self._begun(name, sources.get(name), ask) for name, ask in asks.items()}
         self._add_threads()
@@ -104,7 +106,7 @@ class Lags:
             threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
-        """Ask one source after the other, as long as any waits."""
+        """Ask one source after the other, while any waits."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -114,7 +116,7 @@ class Lags:
                 parts = ask()
                 self._heard[name] = source, time.monotonic(), parts
                 future.set_result(parts)
-            except Exception as error:  # it belongs to whoever asked
+            except Exception as error:  # the caller of ``of`` gets it
                 self._heard.pop(name, None)
                 future.set_exception(error)
 
@@ -122,10 +124,9 @@ class Lags:
 def ask_sources(
     database: ManifestDatabase, pipelines: Mapping[str, Pipeline], lookup: Lookup, lags: Lags
 ) -> dict[str, Answer]:
-    """Return what the sources of these pipelines answer; the database is asked before, and by the caller's thread
-    alone.
+    """Return the answers of the sources of these pipelines. The database is asked first, in the caller's thread.
 
-    ``lookup`` finds their connections, as others are asked.
+    ``lookup`` finds each connection once, for all pipelines that share it.
     """
     connection_of = cache(lookup)
     asks: dict[str, Ask] = {}

@@ -20,7 +20,7 @@ from tidemark.sinks.located import Located, RecordStatus
 
 @dataclass(frozen=True)
 class Span:
-    """Offsets ``[start, end)`` of a partition that is known."""
+    """Offsets ``[start, end)`` of a known partition."""
 
     start: int
     end: int
@@ -40,10 +40,12 @@ class CoveringManifest:
 
 @dataclass(frozen=True)
 class ChainOffset:
-    """The fate of an offset of one log generation of a partition, in one pipeline: ``retired``: it has ended.
+    """The fate of an offset in one log generation of a partition, for one pipeline. ``retired``: the generation has
+    ended.
 
-    ``standing`` is the first that is true in a sink: held, missing, unread, replaced, no record, unpublished, lost, not
-    planned, before the anchor. ``range`` covers the offset; it is None, and so is ``manifest``, where nothing does.
+    ``standing`` is the first of these that is true in a sink: held, missing, unread, replaced, no record, unpublished,
+    lost, not planned, before the anchor. ``range`` covers the offset; ``range`` and ``manifest`` are None if nothing
+    covers it.
     """
 
     pipeline_name: str
@@ -66,7 +68,7 @@ def locate(
 ) -> list[ChainOffset]:
     """Return what each chain of a partition knows of an offset: by pipeline, older log generations first.
 
-    ``sinks`` takes a pipeline's name and returns its sinks, or a text why they cannot be opened.
+    ``sinks`` takes a pipeline's name and returns its sinks, or a text that says why they cannot be opened.
     """
     rows = database.ranges.at(topic, partition, offset, pipeline_name)
     logs = [(row["pipeline"], row["topic_id"]) for row in rows]
@@ -79,7 +81,7 @@ def locate(
 def _chain_offset(
     database: ManifestDatabase, row: dict[str, Any], offset: int, sinks: Sinks, *, first: bool
 ) -> ChainOffset:
-    """``first``: of the generations of its log."""
+    """Return what one chain knows of the offset. ``first``: its generation is the first one of its log."""
     at = place_from(row)
     start, end = row["start_offset"], row["end_offset"]
     manifest: Manifest | None = None
@@ -104,7 +106,7 @@ def _chain_offset(
 
 
 def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[RecordStatus, str]:
-    """Return the words for an offset that no range of the chain covers."""
+    """Return status and message for an offset that no range of the chain covers."""
     if offset < row["anchor"] and not first:
         return (
             RecordStatus.BEFORE_ANCHOR,
@@ -120,7 +122,7 @@ def _outside(row: dict[str, Any], offset: int, *, first: bool) -> tuple[RecordSt
 
 
 def _overall(manifest: Manifest, held: Sequence[Located]) -> tuple[RecordStatus, str]:
-    """The first standing, in the order of ``RecordStatus``, that some sink has, and what that sink says."""
+    """Return status and message of the sink whose status comes first in ``RecordStatus``."""
     if not manifest.publications:
         next_step = "an attempt is at work" if manifest.alive else f"next: {manifest.retry}"
         return RecordStatus.UNPUBLISHED, f"planned, not published; {next_step}"

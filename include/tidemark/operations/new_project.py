@@ -20,7 +20,9 @@ FILES = (
 
 @dataclass(frozen=True)
 class NewProject:
-    """The files of a project by name: those that were made, or would be, and those that were there."""
+    """The files of a project, by name: ``made`` were written (in a dry run: would be), ``unchanged`` existed
+    already.
+    """
 
     folder: Path
     made: list[str]
@@ -29,19 +31,20 @@ class NewProject:
 
 
 def providers_with_projects() -> list[str]:
-    """Return the names of providers of ours that bring a project of their own."""
+    """Return the names of those providers in this package that bring a project of their own."""
     return sorted(name for name, provider in PROVIDERS.by_name.items() if provider.project)
 
 
 def files_of(provider: str | None) -> tuple[str, ...]:
-    """Return the names of the files of a project: that of a provider, else that of a first run."""
+    """Return the names of a project's files: those of a provider's project, or those of a first run."""
     return FILES if provider is None else PROVIDERS.by_name[provider].project
 
 
 def make_project(folder: Path, *, provider: str | None = None, dry_run: bool = False) -> NewProject:
-    """Write the files that the folder lacks, and none over another. ``provider``: one that brings a project.
+    """Write the files of a project that the folder lacks, and overwrite none. ``provider`` selects the project of a
+    provider.
 
-    ``ConfigurationError`` names every file that is there with another content; then nothing is written.
+    Raises ``ConfigurationError``, and writes nothing, if files exist with another content; the error names all of them.
     """
     names = files_of(provider)
     texts = {name: _text(name, provider) for name in names}
@@ -60,14 +63,18 @@ def make_project(folder: Path, *, provider: str | None = None, dry_run: bool = F
 
 
 def _text(name: str, provider: str | None) -> bytes:
-    """The package has it as NAME.txt without a leading dot: no tool takes it for a module or a page of the package."""
+    """Return the content of a project file. The package stores it as NAME.txt without a leading dot, so that no tool
+    takes it for a module or a page of the package.
+    """
     file = f"{name.removeprefix('.')}.txt"
     own = None if provider is None else files(f"tidemark.providers.{provider}").joinpath("project", file)
     return (own if own is not None and own.is_file() else files(__package__).joinpath("project", file)).read_bytes()
 
 
 def _content(path: Path) -> bytes | None:
-    """None: nothing is there. Of what is no file, or cannot be read, a text that no file has."""
+    """Return the content of a file; None if nothing exists there. Something that is no file, or cannot be read, counts
+    as empty, which no file of a project is.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Sends notices about pipelines: one when a problem begins, one when it is over.
 
-Which notices were sent stands in a file that is written after each delivery: a process that dies in between sends one
-twice, and forgets none.
+A file records the sent notices, and is written after each delivery: a process that dies in between sends one twice, and
+forgets none.
 """
 
 import fcntl
@@ -23,18 +23,20 @@ from tidemark.model.json_values import NOT_IN_JSON, json_value
 from tidemark.operations.status import PipelineProblem, State, Status, group_of, members_in_short
 
 TIMEOUT_S = 30.0
-WAIT_S = 50.0  # for another process: the next one comes after a minute
+WAIT_S = 50.0  # for another process to end: the next one starts after a minute
 WEBHOOK = "TIDEMARK_WEBHOOK"  # the variable with the address
 AT_ONCE = (State.BLOCKED, State.LOST, State.DAMAGED)  # the others may end by themselves: Airflow tries again
 
-WORDS = {state.value for state in State}  # an older version had others: what it told is told anew by its new word
+WORDS = {
+    state.value for state in State
+}  # a notice of an older version with another word is sent again under its new word
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(PipelineProblem):
-    """A problem of a pipeline that was seen first at ``since``; ``over``: it is no more.
+    """A problem of a pipeline that was first seen at ``since``; ``over``: the problem has ended.
 
-    ``pipelines``: all that share its cause, ``pipeline`` is the first of them.
+    ``pipelines`` are all that share its cause; ``pipeline`` is the first of them.
     """
 
     pipeline: str
@@ -45,27 +47,28 @@ class Notice(PipelineProblem):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return the key that is equal when the same problem comes again: numbers and ages in its text change. A cause
-        that pipelines share is one problem."""
+        """Return a key that stays the same while the problem lasts, although numbers and ages in its text change. A
+        cause that pipelines share is one problem.
+        """
         if self.shared_cause is not None:
             return (self.shared_cause,)
         return self.pipeline, self.kind, self.manifest_id, self.place, self.cause
 
     def text(self) -> str:
-        """The paragraph that a person reads."""
+        """Return the paragraph to read."""
         names = ", ".join(self.pipelines or [self.pipeline])
         if self.over:
             return f"{names}: no longer {self.kind}: {self.what}"
         return f"{names}: {self.kind}: {self.what}\nnext: {self.next_step}"
 
     def message(self) -> dict[str, Any]:
-        """As JSON; ``text`` is the key that chat systems show."""
+        """Return the notice for JSON; ``text`` is the key that chat systems show."""
         return {"text": self.text(), **json_value(self), "since": self.since.isoformat()}
 
 
 @dataclass(frozen=True)
 class GroupNotice:
-    """One message for what has begun, or is over, at several members of a group at once."""
+    """One message for problems that begin, or are over, at several members of a group at once."""
 
     group: str
     in_short: str
@@ -85,7 +88,7 @@ KnownNotices = dict[tuple[object, ...], Notice]
 
 
 def deliver_by_command(command: str) -> Deliver:
-    """Run a command for each notice, with the message on its standard input."""
+    """Return a function that runs a command for each notice, with the message on its standard input."""
     words = shlex.split(command)
     if not words:
         raise ConfigurationError("the command is empty", next_step="name a program: --command 'page-me --team data'")
@@ -104,7 +107,7 @@ def deliver_by_command(command: str) -> Deliver:
 
 
 def deliver_by_webhook(url: str) -> Deliver:
-    """Post each message as JSON to an address, which is a secret and is never printed."""
+    """Return a function that posts each message as JSON to an address, which is a secret and is never printed."""
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError("the webhook is not an HTTP address", next_step="begin it with https://")
 
@@ -139,13 +142,14 @@ def notify(
     is_gone: Callable[[Notice], bool],
     dry_run: bool,
 ) -> list[Message]:
-    """Tell what is new and what is over of these pipelines; returns what was told, or in a dry run would be.
+    """Send notices of problems that are new or over in these pipelines. Return what was sent, or in a dry run would be.
 
-    ``look`` is called when no other process tells: what it sees is newer than all that was told before.
-    ``is_gone``: whether what a notice is about, which was not looked at, is there no more.
-    A problem that may end by itself is told when it has lasted for ``after``. What members of a group have to tell at
-    once is one message. Raises ``NotDone`` when a notice is not
-    delivered; what was told before stays told. Raises ``Unavailable`` when another process does not end.
+    ``look`` returns the states. It is called once no other process sends, so it sees newer states than any notice sent
+    before. ``is_gone`` returns whether the subject of a notice, whose pipeline was not looked at, no longer exists.
+
+    A problem that may end by itself is sent once it has lasted for ``after``. Problems of several members of a group
+    are one message. Raises ``NotDone`` if a notice is not delivered; notices sent before stay recorded. Raises
+    ``Unavailable`` if another process does not end.
     """
     sent: list[Message] = []
     with _only_one(memory):
@@ -158,7 +162,7 @@ def notify(
         problems = _one_for_each_cause(notice for status in statuses for notice in _notices(status, now))
         known |= {key: notice for key, notice in problems.items() if key not in known}
         if not dry_run:
-            _write(memory, known)  # since when each is known, also when a delivery fails
+            _write(memory, known)  # store since when each is known, even if a delivery fails
         due: list[Notice] = []
         for key, kept in list(known.items()):
             if key not in problems and _is_over(kept, looked_at, is_gone):
@@ -185,7 +189,9 @@ def notify(
 
 
 def _folded(due: Sequence[Notice], statuses: Sequence[Status]) -> list[Message]:
-    """The messages for these notices: one for what begins at members of a group, and one for what is over there."""
+    """Return the messages for these notices. Those of a group's members become one for problems that begin, and one for
+    those that are over.
+    """
     folds: dict[object, list[Notice]] = {}
     for notice in due:
         groups = {group_of(name) for name in notice.pipelines or [notice.pipeline]}
@@ -202,8 +208,9 @@ def _folded(due: Sequence[Notice], statuses: Sequence[Status]) -> list[Message]:
 
 
 def _is_over(notice: Notice, looked_at: Mapping[str, Status], is_gone: Callable[[Notice], bool]) -> bool:
-    """Return whether a problem that is not there any more was looked for, in each pipeline that had it: the source may
-    not answer, or a file be wrong."""
+    """Return whether a problem has ended in each pipeline that had it. It has not if a pipeline was not looked at: the
+    source may not answer, or a file may be wrong.
+    """
     for name in notice.pipelines or [notice.pipeline]:
         status = looked_at.get(name)
         if notice.kind in status.unseen if status is not None else not is_gone(replace(notice, pipeline=name)):
@@ -217,7 +224,7 @@ def _notices(status: Status, now: datetime) -> Iterator[Notice]:
 
 
 def _one_for_each_cause(notices: Iterable[Notice]) -> KnownNotices:
-    """Return the notices by their keys; one cause of several pipelines is one notice, with all of their names."""
+    """Return the notices by their keys. One cause of several pipelines is one notice, with all of their names."""
     by_key: KnownNotices = {}
     for notice in notices:
         first = by_key.setdefault(notice.key, notice)
@@ -229,7 +236,7 @@ def _one_for_each_cause(notices: Iterable[Notice]) -> KnownNotices:
 
 @contextmanager
 def _only_one(memory: Path) -> Iterator[None]:
-    """Two processes would tell the same things."""
+    """Hold a lock: two processes at once would send the same notices."""
     memory.parent.mkdir(parents=True, exist_ok=True)
     with memory.with_suffix(".lock").open("a") as lock:
         deadline = time.monotonic() + WAIT_S

@@ -1,4 +1,5 @@
-"""Shows what a pipeline would make of real records: they are read, decoded and placed as in its Spark job, not kept.
+"""Shows what a pipeline would make of real records. They are read, decoded and placed as in its Spark job, and not
+kept.
 
 The same ``processing/processor.py`` does the work, on Arrow batches as a source gives them to Spark. Nothing is written
 or committed, and no manifest database is asked.
@@ -35,13 +36,14 @@ from tidemark.sinks.writer import RowTaker, StagedPart
 from tidemark.sources.base import Source
 from tidemark.text import nearest
 
-WIDENING = 8  # a window of offsets with too few records is made this many times longer
+WIDENING = 8  # the factor by which a window of offsets with too few records grows
 
 
 @dataclass(frozen=True)
 class RecordSelection:
-    """The records to read: the newest ``count`` over all partitions, or ``count`` of one partition from ``start``
-    on."""
+    """The records to read: the newest ``count`` over all partitions, or with ``start`` the first ``count`` of one
+    partition from this offset on.
+    """
 
     count: int
     topic: str | None = None
@@ -51,13 +53,16 @@ class RecordSelection:
 
 @dataclass(frozen=True)
 class Peeked:
-    """The rows and dead letters, by topic, partition and offset; ``refusal`` is why a manifest with them would fail.
+    """Rows and dead letters, ordered by topic, partition and offset; ``refusal`` is why a manifest with them would
+    fail.
 
     Each is like a line of a JSON lines file, with ``targets``: the folders and tables it would go to. A row also has
-    ``event_time`` and ``late``, which is false when the pipeline allows no lateness: then nearly every row is late.
-    When the pipeline transforms rows, a row has the decoded data ``before`` that, and ``taken_away`` has the rows that
-    were filtered or deduplicated. ``doubts``: columns of which the settings seem wrong, or leave something open.
-    ``expectations`` count the rows, as far as these records have some, that do not meet what is expected of them.
+    ``event_time`` and ``late``. If the pipeline allows no lateness, nearly every row is late, so ``late`` is always
+    false.
+
+    If the pipeline transforms rows, a row also has ``before``, its decoded data, and ``taken_away`` has the rows that
+    were filtered or deduplicated. ``doubts`` are columns whose settings seem wrong, or leave something open.
+    ``expectations`` count the rows that do not meet what is expected, as far as these records show it.
     """
 
     rows: list[dict[str, Any]]
@@ -69,9 +74,10 @@ class Peeked:
 
 
 def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditions: Sequence[str] = ()) -> Peeked:
-    """Read records and process them; ``NotFound`` for an unknown topic, partition or offset.
+    """Read records and process them. ``conditions`` are checked beside the expectations of the file.
 
-    ``conditions`` are asked beside the expectations of the file; ``ConfigurationError`` when one does not fit.
+    Raises ``NotFound`` for an unknown topic, partition or offset, and ``ConfigurationError`` if a condition does not
+    fit.
     """
     with _of_no_manifest(pipeline.name):
         return _peeked(pipeline, source, selection, conditions)
@@ -113,7 +119,7 @@ def _peeked(pipeline: Pipeline, source: Source, selection: RecordSelection, cond
 
 @dataclass(frozen=True)
 class Drift:
-    """The fields that the schema lacks in so many ``records``, by path; the first 100 of them."""
+    """The fields in ``records`` that the schema lacks, by path: the first 100; ``more`` counts the others."""
 
     records: int
     fields: tuple[ProposedField, ...]
@@ -121,7 +127,7 @@ class Drift:
 
 
 def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Drift:
-    """Read records and propose lines for the fields that the schema has not; raises as ``peek``."""
+    """Read records and propose lines for the fields that the schema lacks; raises the same errors as ``peek``."""
     if not pipeline.decode.finds_unknown_fields():
         raise ConfigurationError(
             f"decode.format {pipeline.decode.format} does not look for fields that the schema does not have",
@@ -135,7 +141,7 @@ def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Dri
 
 
 def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tuple[Pipeline, pa.RecordBatch]:
-    """The pipeline with its schemas pinned, and the records as Spark gives them."""
+    """Return the pipeline with its schemas pinned, and the records as Spark gives them."""
     pipeline = pinned(pipeline, from_environment, {})
     rows = [input_row(record) for record in _records(pipeline, source, selection)]
     return pipeline, pa.RecordBatch.from_pylist(rows, schema=READ)
@@ -143,7 +149,7 @@ def _read(pipeline: Pipeline, source: Source, selection: RecordSelection) -> tup
 
 @contextmanager
 def _of_no_manifest(pipeline_name: str) -> Iterator[None]:
-    """An error of these records names no manifest, and another peek in the place of a retry."""
+    """Make an error of these records name no manifest, and say that another peek, not a retry, repeats the work."""
     try:
         yield
     except TidemarkError as error:
@@ -154,8 +160,9 @@ def _of_no_manifest(pipeline_name: str) -> Iterator[None]:
 
 
 def _without_transforms(order: Order) -> Order:
-    """The same order up to its decoder. The time of a row may only be known after the transforms, so a row gets the
-    timestamp of its record."""
+    """Return the order up to its decoder. The time of a row may be known only after the transforms, so a row gets the
+    timestamp of its record.
+    """
     lenient = {**EventTimeSettings().order(), "on_invalid": OnError.DEAD_LETTER.value}
     return replace(order, transforms=(), event_time=lenient, expectations=())
 
@@ -177,7 +184,7 @@ def _order(pipeline: Pipeline, source: Source) -> Order:
     )  # fmt: skip
 
 
-# which records
+# selecting records
 
 
 def _records(pipeline: Pipeline, source: Source, selection: RecordSelection) -> list[Record]:
@@ -221,8 +228,7 @@ def _places(pipeline: Pipeline, source: Source, selection: RecordSelection) -> l
 
 
 def spread(available: Mapping[TopicPartition, int], count: int) -> dict[TopicPartition, int]:
-    """Return how many of ``count`` records to take from each partition: as evenly as possible, never more than it
-    has."""
+    """Return how many of ``count`` records to take from each partition: evenly, as far as each has enough."""
     shares: dict[TopicPartition, int] = {}
     remaining = count
     smallest_first = sorted((span, place) for place, span in available.items())
@@ -233,7 +239,7 @@ def spread(available: Mapping[TopicPartition, int], count: int) -> dict[TopicPar
 
 
 def _newest(source: Source, place: TopicPartition, log: Bounds, share: int) -> Iterable[Record]:
-    """The last ``share`` records before the last stable offset; it reads further back where there are gaps."""
+    """Return the last ``share`` records before the last stable offset. Reads further back if there are gaps."""
     window = share
     while True:
         start = max(log.log_start, log.last_stable - window)
@@ -243,7 +249,7 @@ def _newest(source: Source, place: TopicPartition, log: Bounds, share: int) -> I
         window *= WIDENING
 
 
-# what becomes of them
+# collecting rows and dead letters
 
 
 @dataclass
@@ -274,5 +280,5 @@ class _Collected(RowTaker):
         pass
 
     def _targets(self, row: dict[str, Any], when: datetime | None) -> list[str]:
-        """Folders and tables; without ``when``, those of dead letters."""
+        """Return the folders and tables of a row; without ``when``, those of a dead letter."""
         return [sink.place_of(self.pipeline.name, row["topic"], when) for sink in self.pipeline.sinks]

@@ -1,11 +1,11 @@
-"""Renames a pipeline. Everything it has goes on: manifests, chains, hours, sinks, and what targets say of it.
+"""Renames a pipeline. All that belongs to it goes on: manifests, chains, hours, sinks, and its name in the targets.
 
-A renaming has three steps, and may be repeated after it died anywhere:
+A renaming has three steps. You may repeat it if it died at any point:
 
-1. one transaction: every attempt that has not ended is fenced, and each row of the database has the new name. The old
-   one is kept as a former name, and "in_targets" says that the targets have it still. From here on every other verb is
+1. One transaction fences every attempt that has not ended, and gives each row of the database the new name. It keeps
+   the old one as a former name, with ``in_targets``: the targets still have it. From here on every other command is
    refused, by the new name until the end and by the old one for ever.
-2. each target takes the new name, where it names the pipeline at all.
+2. Each target takes the new name, if it names the pipeline at all.
 3. ``in_targets`` is cleared.
 """
 
@@ -27,7 +27,7 @@ from tidemark.text import with_nearest
 
 
 def refuse_files(old: str, files: Sequence[Path]) -> None:
-    """Raise ``ConfigurationError`` when a pipeline has files under its old name: ``deployed.files_of``."""
+    """Raise ``ConfigurationError`` if a pipeline has files under its old name; ``deployed.files_of`` finds them."""
     if files:
         raise ConfigurationError(
             f"the pipeline has a file under its old name: {listed([str(file) for file in files])}",
@@ -38,12 +38,12 @@ def refuse_files(old: str, files: Sequence[Path]) -> None:
 
 
 def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> Decision:
-    """Go on with pipeline ``old`` under the name that its file has now, which is that of ``context``.
+    """Go on with pipeline ``old`` under the name that its file has now, which is the name in ``context``.
 
-    No file may have the old name: ``refuse_files``. Raises ``ConfigurationError`` for a new name that is known, and for
-    sinks with other names or targets; ``NotFound`` for an unknown name; and ``IllegalTransition`` for a retired
-    pipeline and while an attempt is alive. When the renaming is done already, the targets are only looked through
-    again.
+    The caller has checked with ``refuse_files`` that no file has the old name. Raises ``ConfigurationError`` for a new
+    name that is known, and for sinks with other names or targets. Raises ``NotFound`` for an unknown name, and
+    ``IllegalTransition`` for a retired pipeline and while an attempt is alive. If the renaming is done already, only
+    the targets are checked again.
     """
     database, new = context.database, context.pipeline_name
     with database.because(why):
@@ -54,7 +54,7 @@ def rename_pipeline(context: Context, old: str, why: str, *, dry_run: bool) -> D
             _refuse_renaming(context, old)
         known = {sink.name for sink in database.sinks.known(new if begun else old) if sink.is_current}
         sinks = [sink for sink in context.sinks if sink.name in known]
-        for sink in sinks:  # this also shows whether each target answers, before anything changes
+        for sink in sinks:  # this also checks that each target answers, before anything changes
             if sink.ledger.owner():
                 refuse_foreign(sink, database.id())
         decision = Decision(tuple(_lines(database, old, new, sinks, begun=bool(begun))), (), dry_run)

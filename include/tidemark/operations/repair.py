@@ -1,5 +1,6 @@
-"""Removes what dead attempts left where readers look. It does only what is certain: a file of others is left alone, and
-what a published record names is never removed."""
+"""Removes leftovers of dead attempts from where readers look. It removes only what is certainly a leftover: no file of
+others, and nothing that a published record names.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -21,8 +22,8 @@ from tidemark.sinks.object_store.leftovers import Leftover
 def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
     """Remove leftovers from every sink, without reading the source; safe to repeat.
 
-    Raises ``LakeConflict`` when a target has records that the database lacks: what looks like a leftover may be the
-    only copy. What is missing in a target is named with the command that mends it.
+    Raises ``LakeConflict`` if a target has records that the database lacks: a seeming leftover may then be the only
+    copy. For output that is missing in a target, a line names the command that restores it.
     """
     check_for_plan(context, dry_run=True)
     publisher = Publisher(context)
@@ -36,14 +37,14 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
     manifests = set(staged)
     for sink in context.sinks:
         if not belongs_to(sink, context.database.id()):
-            continue  # it is named below
+            continue  # the last lines name it
         # What looks like a leftover of a dead replay may be whole, and is then what ``retry`` publishes.
         ahead = {manifest_id for manifest_id, is_missing in publisher.out_of_step(sink).items() if not is_missing}
         if isinstance(sink.output, TakesBack):
             candidates = sink.output.leftovers(ExpectedByDatabase(context.database, sink))
             leftovers = [leftover for leftover in candidates if leftover.manifest_id not in ahead]
             if not dry_run:
-                leftovers = _declared(context, sink, leftovers)
+                leftovers = _take_back(context, sink, leftovers)
             changed = {leftover.manifest_id for leftover in leftovers if leftover.manifest_id}
             removed = [f"{verb} {leftover.key}" for leftover in leftovers]
             if removed and not dry_run:
@@ -57,7 +58,9 @@ def repair(context: Context, why: str, *, dry_run: bool) -> Decision:
 
 
 def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[str]:
-    """Return what dead attempts left and another command mends: done manifests with newer evidence, and undone ones."""
+    """Yield what dead attempts left and another command finishes: done manifests with newer evidence, and undone
+    ones.
+    """
     undone = [manifest for manifest in context.database.manifests.undone(context.pipeline_name) if manifest.attempt]
     for manifest in [*context.database.manifests.find(ids=sorted(ahead)), *undone] if ahead or undone else ():
         if manifest.alive:
@@ -67,11 +70,12 @@ def _waiting(context: Context, sink: Sink, ahead: Collection[int]) -> Iterator[s
             yield f"manifest {manifest.id}: {described(judged)}; next: {judged.next_step}"
 
 
-def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """The leftovers that may go: their attempts are declared taken back, so that nobody publishes them meanwhile.
+def _take_back(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> list[Leftover]:
+    """Declare the attempts of leftovers as taken back, so that nobody publishes them meanwhile. Return the leftovers
+    that may be removed.
 
-    Of an attempt that is published, what its receipt does not name, and what a person has given up; of an unknown
-    attempt, all.
+    Of a published attempt these are files that its receipt does not name or that were given up; of an unknown attempt,
+    all.
     """
     kept: dict[tuple[int, int], set[str]] = {}
     for leftover in leftovers:
@@ -92,7 +96,7 @@ def _declared(context: Context, sink: Sink, leftovers: Sequence[Leftover]) -> li
 
 
 def _note(context: Context, why: str, lines: list[str], manifests: set[int]) -> None:
-    """The entry in the history, made before a file is touched."""
+    """Write the entry into the history, before a file is touched."""
     with context.database.because(why):
         decision = Decision(tuple(lines), tuple(sorted(manifests)))
         context.database.decisions.note(context.pipeline_name, "repair", decision)

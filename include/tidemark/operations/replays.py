@@ -1,4 +1,4 @@
-"""Replays manifests one after the other; one that fails does not stop the others."""
+"""Replays manifests one after the other. A failed manifest does not stop the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,10 +21,11 @@ def replay_each(
     *,
     dry_run: bool,
 ) -> tuple[dict[int, TidemarkError], tuple[int, ...]]:
-    """Publish each manifest once more to the sinks of the context, then call ``done`` with it as it was before.
+    """Publish each manifest once more to the sinks of the context. Then call ``done`` with the manifest as it was
+    before.
 
-    Returns the error of each that cannot be, and the ids of those that were not tried, since the source or a sink did
-    not answer. A dry run says of each whether it can be read.
+    Return the error of each manifest that failed, and the ids of those that were not tried because the source or a sink
+    did not answer. A dry run only checks that each one can be read.
     """
     failed: dict[int, TidemarkError] = {}
     for number, manifest in enumerate(manifests, 1):
@@ -47,12 +48,12 @@ def replay_each(
 
 
 def problems_of(errors: Mapping[int, TidemarkError]) -> tuple[Problem, ...]:
-    """Return the reason why these manifests cannot be replayed."""
+    """Return a problem for each manifest that cannot be replayed, with its reason."""
     return tuple(Problem(manifest_id, error.what, error.next_step) for manifest_id, error in errors.items())
 
 
 def _refuse_unreadable(context: Context, manifest: Manifest) -> None:
-    """Raise what can be known before reading: its log generation has ended, or offsets are gone."""
+    """Raise what can be known before reading: that the log generation has ended, or that offsets are lost."""
     if manifest.retired:
         raise TopicChanged(
             "the manifest was planned on a chain that has ended: its records cannot be read again",

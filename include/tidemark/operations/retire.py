@@ -1,4 +1,4 @@
-"""Takes a pipeline that has no file any more off the lists, and brings it back."""
+"""Retires a pipeline that no longer has a file, so that no list shows it, and brings it back."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tidemark.text import with_nearest
 def retire_pipeline(
     database: ManifestDatabase, pipeline_name: str, files: Sequence[Path], why: str, *, dry_run: bool
 ) -> Decision:
-    """Take a pipeline off status, page, metrics and notices. What it published stays, and so does its history.
+    """Remove a pipeline from status, page, metrics and notices. Its published output and its history stay.
 
-    ``files`` are those that the pipeline has: ``deployed.files_of``. Raises ``NotFound`` for an unknown name,
-    ``ConfigurationError`` for a pipeline with a file, and ``IllegalTransition`` for a retired one and while an attempt
-    is alive.
+    ``files`` are the files that the pipeline has, as ``deployed.files_of`` finds them. Raises ``NotFound`` for an
+    unknown name, ``ConfigurationError`` for a pipeline with a file, and ``IllegalTransition`` for a retired one and
+    while an attempt is alive.
     """
     _refuse_unknown(database, pipeline_name)
     refuse_files(pipeline_name, files)
@@ -42,7 +42,7 @@ def retire_pipeline(
 
 
 def refuse_files(pipeline_name: str, files: Sequence[Path]) -> None:
-    """Raise ``ConfigurationError`` for a pipeline or a group with a file: it would be planned again."""
+    """Raise ``ConfigurationError`` if a pipeline or a group has a file: it would be planned again."""
     if files:
         raise ConfigurationError(
             f"the pipeline has a file: {listed([str(file) for file in files])}",
@@ -52,7 +52,7 @@ def refuse_files(pipeline_name: str, files: Sequence[Path]) -> None:
 
 
 def bring_back_pipeline(database: ManifestDatabase, pipeline_name: str, why: str, *, dry_run: bool) -> Decision:
-    """Take a retired pipeline up again: with its file it goes on where it ended.
+    """Undo a retirement: with its file, the pipeline goes on where it ended.
 
     Raises ``NotFound`` for an unknown name, and ``IllegalTransition`` for a pipeline that is not retired.
     """

@@ -1,10 +1,10 @@
 """Renames a sink, or gives it up. The manifest database knows every sink that a pipeline ever had.
 
-A renaming has three steps, and may be repeated after it died between any two of them:
+A renaming has three steps. You may repeat it if it died between any two of them:
 
-1. one transaction: every attempt that has not ended is fenced, and the database has the new name in the sink, its
-   publications and receipts; ``renamed_from`` says that the target has not. From here on every other verb is refused.
-2. the target takes the new name, where it names the sink at all.
+1. One transaction fences every attempt that has not ended, and gives the sink, its publications and its receipts the
+   new name. ``renamed_from`` says that the target still has the old one. From here on every other command is refused.
+2. The target takes the new name, if it names the sink at all.
 3. ``renamed_from`` is cleared.
 """
 
@@ -23,14 +23,14 @@ from tidemark.sinks.base import Sink
 
 
 def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool) -> Decision:
-    """Go on with a sink under the name that the pipeline file has for it now.
+    """Go on with a sink under its new name in the pipeline file.
 
-    Raises ``NotFound`` for an unknown name, ``ConfigurationError`` when the file names another target, and
+    Raises ``NotFound`` for an unknown name, ``ConfigurationError`` if the file names another target, and
     ``IllegalTransition`` while an attempt is alive.
     """
     database, pipeline_name = context.database, context.pipeline_name
     sink = sink_of_file(context, new, f"write name: {new} at sink {old} in the pipeline file, then repeat the command")
-    if sink.ledger.owner():  # also shows whether the target answers, before anything changes
+    if sink.ledger.owner():  # also checks that the target answers, before anything changes
         refuse_foreign(sink, database.id())
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {known.name: known for known in database.sinks.known(pipeline_name)}
@@ -57,7 +57,7 @@ def rename_sink(context: Context, old: str, new: str, why: str, *, dry_run: bool
 
 
 def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Decision:
-    """Give up a sink that the pipeline file does not have any more: its publications do not count from here on.
+    """Give up a sink that is no longer in the pipeline file: its publications no longer count.
 
     Its output stays where it is. Raises ``NotFound`` for an unknown name, ``ConfigurationError`` for a sink of the
     file, and ``IllegalTransition`` while an attempt is alive.
@@ -71,7 +71,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
         )
     with nobody_at_work(database, pipeline_name, why) as open_attempts:
         known = {sink.name: sink for sink in database.sinks.known(pipeline_name)}
-        sink = _standing(known, name)
+        sink = _current_sink(known, name)
         published = database.publications.in_sink(pipeline_name, name)
         alone = [manifest_id for manifest_id, is_alone in published.items() if is_alone]
         lines = [
@@ -91,7 +91,7 @@ def retire_sink(context: Context, name: str, why: str, *, dry_run: bool) -> Deci
 
 
 def sink_of_file(context: Context, name: str, next_step: str) -> Sink:
-    """A sink of the pipeline file by its name; ``NotFound`` names those there are."""
+    """Return a sink of the pipeline file by its name. Raises ``NotFound``, with the names that exist."""
     for sink in context.sinks:
         if sink.name == name:
             return sink
@@ -102,9 +102,9 @@ def sink_of_file(context: Context, name: str, next_step: str) -> Sink:
 
 @contextmanager
 def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> Iterator[list[int]]:
-    """One transaction in which nobody plans and no attempt starts or publishes.
+    """Open a transaction in which nobody plans and no attempt starts or publishes.
 
-    Hands on the manifests whose attempt has not ended; raises ``IllegalTransition`` when its process is alive.
+    Yield the ids of manifests whose attempt has not ended. Raises ``IllegalTransition`` if the process of one is alive.
     """
     with database.because(why):
         database.runs.lock_planning(pipeline_name)
@@ -115,7 +115,7 @@ def nobody_at_work(database: ManifestDatabase, pipeline_name: str, why: str) -> 
         yield open_attempts
 
 
-def _standing(known: dict[str, KnownSink], name: str) -> KnownSink:
+def _current_sink(known: dict[str, KnownSink], name: str) -> KnownSink:
     current = [sink.name for sink in known.values() if sink.is_current]
     if name not in current:
         raise NotFound(
@@ -126,7 +126,7 @@ def _standing(known: dict[str, KnownSink], name: str) -> KnownSink:
 
 
 def _refuse_renaming(known: dict[str, KnownSink], sink: Sink, old: str) -> None:
-    before = _standing(known, old)
+    before = _current_sink(known, old)
     if sink.name in known:
         retired = " and retired: a name is never used twice" if known[sink.name].retired_at else ""
         raise ConfigurationError(
@@ -143,7 +143,7 @@ def _refuse_renaming(known: dict[str, KnownSink], sink: Sink, old: str) -> None:
 
 
 def _pipeline_with_name(context: Context, name: str, before: str) -> Pipeline:
-    """The pipeline as it was when sink ``name`` was called ``before``."""
+    """Return the pipeline as it was when sink ``name`` was called ``before``."""
     sinks = [
         settings.model_copy(update={"name": before}) if settings.name == name else settings
         for settings in context.pipeline.sinks

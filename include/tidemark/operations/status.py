@@ -27,20 +27,21 @@ from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.planner import OnDataLoss, acceptance_of
 
-START = timedelta(minutes=10)  # that a planned manifest may wait for its first attempt: other tasks are before it
-TRY = timedelta(minutes=10)  # that a next try may begin after its time: other tasks are before it
-LONGEST_PLAN = timedelta(minutes=10)  # half of it may go by until its cut has come
-RUN = timedelta(minutes=15)  # that a run may take, however short the interval of its schedule is
-MOST_DEAD = 0.5  # the share of the records of each that may be dead letters
+START = timedelta(minutes=10)  # the longest that a planned manifest may wait for its first attempt, behind other tasks
+TRY = timedelta(minutes=10)  # the longest delay of a next try, behind other tasks
+LONGEST_PLAN = timedelta(minutes=10)  # up to half of it may pass before its cut is due
+RUN = timedelta(minutes=15)  # the longest that a run may take, however short the interval of its schedule is
+MOST_DEAD = 0.5  # the share of dead letters from which on the newest manifests are a problem
 
 
 class State(StrEnum):
-    """The one word for a pipeline, the worst first; up to ``UNKNOWN`` a person must look, and it may be that of a
-    ``PipelineProblem``."""
+    """The one word for the state of a pipeline, the worst first. Up to ``UNKNOWN`` you must look, and each of these can
+    be the kind of a ``PipelineProblem``.
+    """
 
     BLOCKED = "blocked"
     LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
-    FAILED = "failed"  # the last try of a plan, a manifest or a close has ended with an error, and nobody repeats it
+    FAILED = "failed"  # the last try of a plan, a manifest or a close ended with an error, and nothing repeats it
     DAMAGED = "damaged"  # a sink differs from what is published, as a plan, an adopt or an audit has found
     DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
     STALE = "stale"  # the table keeps older rows: what was published last has changed none
@@ -60,10 +61,10 @@ PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 class PipelineProblem(Problem):
     """A problem that keeps a pipeline from ``ok``.
 
-    ``manifest_id`` is None when it is not about one manifest, ``place`` (``topic-partition``) when not about one
-    partition. ``cause`` tells a problem without either from a later one of its kind. ``shared_cause`` is that of all
-    pipelines with the same words in it: a source that does not answer keeps each of them from ``ok``. ``silent`` is the
-    address of the source that did not answer, when the problem came of that.
+    ``manifest_id`` is None if it is not about one manifest, ``place`` (``topic-partition``) if it is not about one
+    partition. ``cause`` tells a problem without either from a later one of its kind. ``shared_cause`` is the same text
+    for all pipelines with this cause: a source that does not answer keeps each of them from ``ok``. ``silent`` is the
+    address of the source that did not answer, if that was the cause.
     """
 
     kind: State
@@ -84,8 +85,8 @@ class SharedCause:
 
 @dataclass(frozen=True)
 class LastAudit:
-    """The last comparison of database and sinks: when, by whom, and how many differences it found; ``deep``: row by
-    row.
+    """The last comparison of database and sinks: its time, who ran it, and how many differences it found; ``deep``: it
+    read all rows.
 
     ``first_differences`` are at most 20 of them, with at most 500 characters a line.
     """
@@ -99,7 +100,7 @@ class LastAudit:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run of Airflow whose plan ended at ``at`` without success; the database was told nothing by it."""
+    """A DAG run whose task ``plan`` ended at ``at`` without success and left no note in the manifest database."""
 
     at: datetime
     what: str
@@ -108,8 +109,9 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class Retry:
-    """A task that Airflow tries again by itself, at ``at`` or before; ``what`` failed. ``manifest_id`` is None for a
-    plan and a close."""
+    """A failed task that Airflow tries again by itself, at ``at`` or before. ``manifest_id`` is None for a plan and a
+    close.
+    """
 
     manifest_id: int | None
     what: str
@@ -118,21 +120,24 @@ class Retry:
 
 @dataclass(frozen=True)
 class Status:
-    """The state of one pipeline; ``healthy`` when nobody needs to look: the ``problems``, the worst first, are none.
+    """The state of one pipeline. It is ``healthy``, and you need not look, if it has no ``problems`` (worst first).
 
     ``state`` is the one word for it: the kind of the first problem, or retrying, working, waiting, never planned or ok.
-    ``retries`` are the tasks that have failed and that Airflow tries again.
+    ``retries`` are failed tasks that Airflow tries again.
 
-    Everything stamped before ``published_up_to`` is published; None: no run says so. ``max_age`` (in JSON seconds,
-    ``max_age_s``) is how long ago that may be, by the caller, the file or its schedule; None when none of them says it.
-    ``lag`` counts offsets that are not planned, or planned and not published; None when the source was not heard: then
-    a loss that nobody has decided about is not known either. ``oldest_not_done`` of all manifests that are not done
-    was planned at ``oldest_not_done_at``, with these ranges. ``at_work`` manifests have a live attempt, ``waiting``
-    ones were planned a moment ago. ``lost`` offsets and ``dead_lettered`` records were given up by a person or by the
-    pipeline file, so they are no problems. ``newest``: what the newest manifests counted, so that the shares of what
-    became no rows can be seen. ``audits`` are the last one and the last that read all rows, newest first. Problems of
-    the kinds ``unseen`` were not looked for. ``planned``: whether a plan ever succeeded. ``leftover``: what the last
-    audit has found that readers see nothing of, such as the staging of an attempt that died.
+    Everything stamped before ``published_up_to`` is published; None if no run says so. ``max_age`` (in JSON seconds,
+    ``max_age_s``) is how long ago that may be, by the caller, the file or its schedule; None if none of them says it.
+    ``lag`` counts offsets that are not planned, or planned and not published. It is None if the source did not answer;
+    then a loss without a decision is unknown too.
+
+    ``oldest_not_done`` is the oldest manifest that is not done, planned at ``oldest_not_done_at``, with its ranges.
+    ``at_work`` manifests have a live attempt; ``waiting`` ones were planned a moment ago. ``lost`` offsets and
+    ``dead_lettered`` records were given up by you or by the pipeline file, so they are no problems. ``newest`` sums the
+    counts of the newest manifests, for the share of records that became no rows.
+
+    ``audits`` are the last one and the last that read all rows, newest first. Problems of the kinds ``unseen`` were not
+    looked for. ``planned``: a plan has succeeded. ``leftover``: something that the last audit found and no reader sees,
+    such as the staging of a dead attempt.
     """
 
     pipeline_name: str
@@ -170,7 +175,9 @@ class Status:
     @property
     @in_json
     def warning(self) -> str | None:
-        """Return what may be meant so, and is no problem then: the newest manifests filtered all that they read."""
+        """Return a warning if the newest manifests filtered all that they read. That may be intended, so it is no
+        problem.
+        """
         if not self.newest.read or self.newest.filtered < self.newest.read:
             return None
         return f"all of the newest {count_of(self.newest.read, 'record')} were filtered, so no row was written"
@@ -196,25 +203,26 @@ def status(
     max_lag: int | None = None,
     max_age: timedelta | None = None,
 ) -> Status:
-    """The state of a pipeline, by the database and by what was ``heard`` of its source; None: nobody has asked it.
+    """Return the state of a pipeline, from the database and from ``heard``, the answer of its source; None: it was not
+    asked.
 
-    ``deployed`` is what its file says, None without a file: then nothing runs it, and it is not late. ``failed_run`` is
-    the newest scheduled run that Airflow knows, when its plan failed. ``max_age`` replaces that of the file. What
-    cannot be looked at is a problem, and no error.
+    ``deployed`` is what its file says; None without a file: then nothing runs the pipeline, and it is not late.
+    ``failed_run`` is the newest scheduled run that Airflow knows, if its plan failed. ``max_age`` replaces that of the
+    file. What cannot be looked at is a problem, and no error.
     """
     pipeline = None
     if isinstance(deployed, Deployed) and isinstance(deployed.pipeline, Pipeline):
-        pipeline = deployed.pipeline  # a group has members that run, and only its own failures
+        pipeline = deployed.pipeline  # a group itself runs nothing: its members do
     wrong_file = deployed.problem if isinstance(deployed, Deployed) else deployed
     now = database.now()
     planned_at = database.runs.planned_at(pipeline_name)
     since = published_up_to = database.runs.published_up_to(pipeline_name)
     if pipeline is not None and max_age is None:
         max_age = pipeline.max_age
-        if max_age is None:  # beside open transactions a run stands for no time, and has read all the same
+        if max_age is None:  # with open transactions a run has no time up to which it read, but it has read
             max_age = _max_age_by_schedule(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
-    # Manifests: a live attempt and one that was planned a moment ago need nobody.
+    # Manifests with a live attempt, and those planned a moment ago, are no problem.
     undone = database.manifests.undone(pipeline_name)
     waiting = _waiting(database, pipeline_name, undone, now)
     half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.current_names(pipeline_name))
@@ -246,7 +254,7 @@ def status(
         if late:
             look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
-    # Plans are refused until a person has decided, so a failed plan is not told as a second problem.
+    # Plans are refused until you have decided, so a failed plan is not shown as a second problem.
     waits_for_decision = any(problem.place is not None and problem.kind is not State.LATE for problem in problems)
     if not retired and wrong_file is not None:
         cause = _cause(wrong_file.what)
@@ -299,14 +307,15 @@ def status(
 
 
 def group_of(pipeline_name: str) -> str | None:
-    """The group of a member, None for any other pipeline; what has no readable name goes by that of its file, which has
-    a dot, too."""
+    """Return the group of a member, or None for any other pipeline. A file without a readable name goes by its file
+    name, which has a dot too, and is in no group.
+    """
     group, topic = split_name(pipeline_name)
     return None if topic is None or pipeline_name.endswith((".yaml", ".yml")) else group
 
 
 def members_in_short(group: str, statuses: Iterable[Status]) -> str:
-    """``shop: 28 ok, 2 need you``."""
+    """Return a line such as ``shop: 28 ok, 2 need you``."""
     members = [each for each in statuses if group_of(each.pipeline_name) == group]
     needing = sum(not each.healthy for each in members)
     need = f", {needing} need{'s' if needing == 1 else ''} you" if needing else ""
@@ -314,7 +323,7 @@ def members_in_short(group: str, statuses: Iterable[Status]) -> str:
 
 
 def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
-    """Return what keeps more than one of these pipelines from ``ok``, each thing once."""
+    """Return the causes that keep more than one of these pipelines from ``ok``, each once."""
     by_cause: dict[str, dict[str, PipelineProblem]] = {}
     for each in statuses:
         for problem in each.problems:
@@ -328,13 +337,15 @@ def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
 
 
 def own_problems(status: Status, shared: Collection[SharedCause]) -> list[PipelineProblem]:
-    """The problems of a pipeline without those that several pipelines share."""
+    """Return the problems of a pipeline without those that several pipelines share."""
     told = {cause.what for cause in shared}
     return [problem for problem in status.problems if problem.shared_cause not in told]
 
 
 def _with_shared_cause(problem: PipelineProblem, heard: Answer | None) -> PipelineProblem:
-    """The problem with what its source has to do with it: also a plan has failed because the source was silent."""
+    """Return the problem, with its silent source as the shared cause if that caused it: a failed plan may have the same
+    cause.
+    """
     if heard is None or not heard.silent or heard.system is None or problem.silent != heard.system.address:
         return problem
     return replace(problem, shared_cause=f"{heard.system} does not answer")
@@ -349,7 +360,7 @@ def _unseen(pipeline: Pipeline | None, heard: Answer | None, max_age: timedelta 
 
 
 def _retirement_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
-    """A retired pipeline that has a file: whoever put it there expects that it runs."""
+    """Return a problem for a retired pipeline that has a file: the file was put there to run it."""
     try:
         refuse_out_of_use(pipeline_name, database)
     except ConfigurationError as retired:
@@ -360,9 +371,11 @@ def _retirement_problems(database: ManifestDatabase, pipeline_name: str) -> list
 def _waiting(
     database: ManifestDatabase, pipeline_name: str, undone: Sequence[Manifest], now: datetime
 ) -> list[Manifest]:
-    """The manifests that no attempt has started yet, and none could be expected to: they were planned a moment ago, or
-    others of their runs or of earlier ones are worked on, or were done a moment ago. Those that a later run has
-    overtaken wait for nobody."""
+    """Return the manifests that no attempt has started yet, while none can be expected.
+
+    They were planned a moment ago; or other manifests of their run, or of earlier ones, are at work or were done a
+    moment ago. Manifests that a later run has overtaken do not wait.
+    """
     waiting = [each for each in undone if each.state is ManifestState.PLANNED and not each.attempt and not each.alive]
     if all(now - each.created_at < START for each in waiting):
         return waiting
@@ -385,8 +398,10 @@ def _failed_tasks(
     *,
     decided: bool,
 ) -> tuple[list[PipelineProblem], list[Retry]]:
-    """Return the reason why the newest runs have planned nothing, or have not been closed; unless a person has
-    ``decided``, without the refusals, which other problems tell. What Airflow tries again is no problem."""
+    """Return the problems of runs that planned nothing or were not closed, and the tasks that Airflow tries again.
+
+    Unless ``decided``, leave out refused plans, which other problems report.
+    """
     problems, retries = list[PipelineProblem](), list[Retry]()
     for failed in database.tasks.failed(pipeline_name):
         if failed["refused"] and not decided:
@@ -413,7 +428,7 @@ def _failed_tasks(
 
 
 def _manifest_retries(manifests: Sequence[Manifest], now: datetime) -> list[Retry]:
-    """The failed manifests that Airflow tries again by itself."""
+    """Return the failed manifests that Airflow tries again by itself."""
     return [
         Retry(manifest.id, described(manifest), manifest.retry_at)
         for manifest in manifests
@@ -422,7 +437,7 @@ def _manifest_retries(manifests: Sequence[Manifest], now: datetime) -> list[Retr
 
 
 def _is_retried(retry_at: datetime | None, now: datetime) -> bool:
-    """Return whether the next try is still to be expected; one that has not come for ``TRY`` is not."""
+    """Return whether the next try can still be expected: it is not overdue by more than ``TRY``."""
     return retry_at is not None and now - retry_at <= TRY
 
 
@@ -435,8 +450,9 @@ def _open_hour_problems(
     now: datetime,
     max_age: timedelta | None,
 ) -> list[PipelineProblem]:
-    """Hours that runs could have closed for longer than ``max_age``: a closing that dies before it begins leaves no
-    note. Not before the file said what it says: another lateness makes other hours due."""
+    """Return a problem for hours that runs could have closed for longer than ``max_age``: a close that dies before it
+    begins leaves no note. The time counts from the present file on, because another lateness makes other hours due.
+    """
     if published_up_to is None or max_age is None:
         return []
     lateness = pipeline.event_time.allowed_lateness
@@ -469,7 +485,7 @@ def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> b
 
 
 def _cause(what: str) -> str:
-    """A text without its numbers, which change while the cause stays."""
+    """Return a text without its numbers, which change while the cause stays."""
     return re.sub(r"\d+", "#", what)[:200]
 
 
@@ -484,7 +500,7 @@ def _manifest_problems(manifests: Sequence[Manifest]) -> list[PipelineProblem]:
 
 
 def _chain_problems(database: ManifestDatabase, pipeline_name: str, pipeline: Pipeline | None) -> list[PipelineProblem]:
-    """The refusals that stand, of the topics that the pipeline file selects."""
+    """Return a problem for each refused chain, of the topics that the pipeline file selects."""
     return [
         PipelineProblem(
             None,
@@ -507,7 +523,7 @@ def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAu
 
 
 def unresolved_audits(audits: Sequence[LastAudit]) -> list[LastAudit]:
-    """The last audits with differences; each counts until one that looks at as much finds nothing."""
+    """Return the last audits with differences. Each counts until an audit that looks at as much finds nothing."""
     return [
         audit
         for number, audit in enumerate(audits)
@@ -534,7 +550,7 @@ def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None
 
 
 def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
-    """Return what is damaged, or could not be looked at, as the last audits say."""
+    """Return the worst of what is damaged or could not be compared, by the last audits."""
     problems = []
     for audit in unresolved_audits(audits):
         if _is_harmless(audit):
@@ -554,7 +570,9 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
 
 
 def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
-    """Return what a plan, an adopt or a close has found missing of what is published, for each sink and next step."""
+    """Return the published output that a plan, an adopt or a close found missing: one problem for each sink and next
+    step.
+    """
     by_step: dict[tuple[str, str, str], list[Row]] = {}
     for row in database.audits.missing(pipeline_name):
         of_this_step = row["next_step"].replace(str(row["manifest_id"]), "#")
@@ -577,7 +595,7 @@ def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> 
 
 
 def _gone_row_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
-    """Return what the ledger itself has lost."""
+    """Return a problem for each deleted row of the manifest database itself."""
     return [
         PipelineProblem(
             gone.manifest_id, gone.what, gone.next_step, kind=State.DAMAGED, cause=f"gone rows {gone.manifest_id}"
@@ -587,7 +605,7 @@ def _gone_row_problems(database: ManifestDatabase, pipeline_name: str) -> list[P
 
 
 def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
-    """Manifests that are done, and that nobody sees any more."""
+    """Return a problem for manifests that are done and that no sink shows any longer."""
     nowhere = database.publications.nowhere(pipeline.name)
     if not nowhere:
         return []
@@ -597,7 +615,9 @@ def _retired_sink_problems(database: ManifestDatabase, pipeline: Pipeline) -> li
 
 
 def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[PipelineProblem]:
-    """Done manifests that a sink of the file lacks, since the file did not have it when they were done."""
+    """Return a problem for done manifests that a sink of the file lacks, because the file did not have it when they
+    were done.
+    """
     names = {sink.name for sink in pipeline.sinks}
     problems = []
     for sink, manifests in database.publications.left_out(pipeline.name).items():
@@ -608,7 +628,7 @@ def _left_out_problems(database: ManifestDatabase, pipeline: Pipeline) -> list[P
 
 
 def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[PipelineProblem]:
-    """Return whether most of what was published last is dead letters, in each of the newest manifests with records."""
+    """Return a problem if most records of each of the newest manifests with records became dead letters."""
     if not newest or any(each.dead_lettered / each.read < MOST_DEAD for each in newest):
         return []
     read, dead = sum(each.read for each in newest), sum(each.dead_lettered for each in newest)
@@ -617,8 +637,9 @@ def _dead_letter_problems(pipeline_name: str, newest: Sequence[Counts]) -> list[
 
 
 def _stale_row_problems(pipeline_name: str, stale: Sequence[tuple[int, str]]) -> list[PipelineProblem]:
-    """Return whether the newest manifest with rows has changed nothing in a table, since all rows there are newer by
-    ``order_by``: its numbers may have started again, and the table stands still."""
+    """Return a problem if all rows of the newest manifest with rows were older in a table by ``order_by`` than the rows
+    there. The numbers of ``order_by`` may have started again, so that the table no longer changes.
+    """
     return [
         PipelineProblem(
             None,
@@ -674,8 +695,9 @@ def _loss_problems(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelinePro
 def _change_problems(
     pipeline: Pipeline, parts: Sequence[Lag], refused: Collection[str | None]
 ) -> list[PipelineProblem]:
-    """Return problems for what the next plan will refuse. A broker may tell the end of a log too early for a moment, so
-    nothing is said to be cut before a plan has looked at its records."""
+    """Return problems for what the next plan will refuse. A broker may report too low an end of a log for a moment, so
+    only a plan that has looked at the records says that a log was cut.
+    """
     return [
         PipelineProblem(
             None,
@@ -692,8 +714,9 @@ def _change_problems(
 def _open_transaction_problems(
     database: ManifestDatabase, pipeline: Pipeline, heard: Answer | None, now: datetime, max_age: timedelta | None
 ) -> list[PipelineProblem]:
-    """The partitions of which nothing could be planned for longer than ``max_age``, since a transaction is open. Its
-    own age is no help: the producer sets the timestamp of its first record."""
+    """Return the partitions of which an open transaction has let nothing be planned for longer than ``max_age``. The
+    age of the transaction does not help: the producer sets the timestamp of its first record.
+    """
     parts = heard.parts or () if heard is not None else ()
     held = [part for part in parts if part.open_transaction and part.planned >= part.last_stable and not part.changed]
     if not held or max_age is None:
@@ -715,8 +738,9 @@ def _open_transaction_problems(
 
 
 def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
-    """Return the age of the last scheduled run but one that was due: the last may be at work. None when nobody knows
-    the runs."""
+    """Return the age of the last scheduled run but one that was due, because the last may still be at work. None if the
+    times of runs are unknown.
+    """
     if pipeline.schedule is None or pipeline.airflow.own_dag or pipeline.start_date > now.date():
         return None
     schedule = Schedule(pipeline.schedule)
@@ -724,8 +748,9 @@ def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
 
 
 def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
-    """Return words if it is longer than ``max_age`` since all was published, or since the first plan while no run says
-    that; empty when it is not, and before the first plan."""
+    """Return words if everything was published longer than ``max_age`` ago, or the first plan was, while no run says
+    so. Empty otherwise, and before the first plan.
+    """
     if since is None or max_age is None or now - since <= max_age:
         return ""
     return f"not all is published that came after {since:%Y-%m-%d %H:%M:%S} UTC: {_ages(now - since, max_age)}"
@@ -733,7 +758,8 @@ def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -
 
 def _never_ran(pipeline: Pipeline, since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
     """Return words for a pipeline that Airflow has had for longer than ``max_age`` and that no run has planned: its DAG
-    is paused, or what runs it dies before it begins."""
+    is paused, or its runs die before they begin.
+    """
     if since is None:
         return ""
     since = max(since, datetime.combine(pipeline.start_date, time(), UTC))

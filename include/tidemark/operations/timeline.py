@@ -1,4 +1,4 @@
-"""A pipeline along time: which hours, days or weeks have manifests, and in which states."""
+"""Shows a pipeline along time: the hours, days or weeks that have manifests, and their states."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ class Step(StrEnum):
         return {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}[self.value]
 
     def end(self, moment: datetime) -> datetime:
-        """The end of the period that a moment lies in; a moment between two periods belongs to the earlier one."""
+        """Return the end of the period that a moment lies in. A moment between two periods belongs to the earlier
+        one.
+        """
         return MONDAY - (MONDAY - moment) // self.length * self.length
 
 
@@ -33,7 +35,7 @@ class Period:
     """The ``runs`` that read up to a time in ``(start, end]``, and the number of their ``manifests`` by state.
 
     A manifest is planned, running, abandoned (its process is dead), failed, blocked or done. ``first_undone`` is the
-    first that is not done; ``read`` counts the records that are published.
+    first one that is not done; ``read`` counts the published records.
     """
 
     start: datetime
@@ -46,11 +48,11 @@ class Period:
 
 @dataclass(frozen=True)
 class Timeline:
-    """48 hours, days or weeks (``by``) of a pipeline, oldest first. Of the runs before the first ``undone_before``
-    manifests are not done.
+    """48 hours, days or weeks (``by``) of a pipeline, oldest first. ``undone_before`` counts the manifests of earlier
+    runs that are not done; ``first_undone_before`` is the first of them.
 
-    A run stands at the time up to which it has read; one that ended before its cut, or has none, at its cut, or when it
-    was planned.
+    A run belongs to the time up to which it has read. If it ended before its cut, it belongs to its cut; without a cut,
+    to the time at which it was planned.
     """
 
     by: Step
@@ -67,7 +69,9 @@ def timeline(
     step: Step | None = None,
     until: datetime | None = None,
 ) -> Timeline:
-    """The periods up to ``until``, or up to ``now``; without ``step`` of the shortest one that has the newest runs."""
+    """Return the periods up to ``until``, or up to ``now``. Without ``step``, use the shortest step that shows the
+    newest runs.
+    """
     step = step or _step(now, database.runs.recent_cut(pipeline_name, PERIODS))
     end = step.end(min(max(until or now, EARLIEST + PERIODS * step.length), now))
     start = end - PERIODS * step.length
@@ -81,7 +85,7 @@ def timeline(
 
 
 def _step(now: datetime, since: datetime | None) -> Step:
-    """The shortest one whose periods reach back to a time."""
+    """Return the shortest step whose periods reach back to a time."""
     age = now - since if since else timedelta()
     return next((step for step in Step if PERIODS * step.length >= age), Step.WEEK)
 

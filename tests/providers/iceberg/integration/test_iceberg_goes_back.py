@@ -377,7 +377,7 @@ def test_rows_without_evidence_and_record_must_be_deleted_before_they_are_adopte
     nothing_is_left(world)
     refused = world.here("db", "adopt", "demo", *WHY)
     assert refused.exit_code == 1
-    assert "has rows of manifest 1, which this database does not know, and no record of it is left" in refused.stderr
+    assert "has rows of manifest 1, which this database does not know, and no evidence of it exists" in refused.stderr
     assert "delete the rows WHERE _manifest_id = 1" in refused.stderr
     with world.catalog() as catalog:
         catalog.load_table(TABLE).delete("_manifest_id = 1")
