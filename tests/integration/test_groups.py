@@ -95,7 +95,7 @@ def test_a_group_is_not_complete_while_no_plan_takes_one_of_its_topics(make_worl
     until = manifest["created_at"]
     asked = world.here("complete", "demo", "--until", until)
     assert asked.exit_code == 1
-    assert f"demo.{compacted}: no plan has taken it" in asked.stderr
+    assert f"demo.{compacted}: no plan has included it" in asked.stderr
     assert f"demo.{prefix}-good:" in asked.stdout
     world.settings["each_topic"] = {compacted: False}
     world.write_pipeline()

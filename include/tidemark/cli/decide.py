@@ -1,4 +1,4 @@
-"""Commands for what a person must decide. Each takes ``--why``, which stands in the history, and ``--dry-run``."""
+"""Commands for your decisions. Each takes ``--why``, which is stored in the history, and ``--dry-run``."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,11 +48,11 @@ from tidemark.times.moments import with_zone
 
 commands = Commands()
 
-topic_option = click.option("--topic", required=True, help="The topic it is about.")
+topic_option = click.option("--topic", required=True, help="The topic to decide about.")
 
 
 def _with_why(words: str) -> Callable[[Command], click.Command]:
-    """A command of these words with PIPELINE, --why, --dry-run and --json."""
+    """Return a decorator that makes a command of this name with PIPELINE, --why, --dry-run and --json."""
 
     def made(command: Command) -> click.Command:
         for option in (
@@ -77,9 +77,12 @@ def _deciding(
     renaming: Renaming | None = None,
     members_of: MembersOf | None = None,
 ) -> Callable[[Callable[..., Decision]], click.Command]:
-    """A command of these words that decides by calling a function with the pipeline's context, ``why``, ``dry_run`` and
-    its own options. ``decision_name``: as the history has it, if not by its words. ``members_of``: opens the members of
-    a group, which it decides about one by one; without it, it refuses a group."""
+    """Return a decorator that makes a command of this name from a function that decides.
+
+    The function gets the pipeline's context, ``why``, ``dry_run`` and its own options. ``decision_name`` is the name in
+    the history, if not that of the command. ``members_of`` opens the members of a group, and the command decides about
+    one after the other. Without it, the command refuses a group.
+    """
     name = decision_name or words.replace(" ", "-")
 
     def made(decide: Callable[..., Decision]) -> click.Command:
@@ -100,7 +103,7 @@ def _deciding(
 
 
 def _decision_if_any(context: Context, decide: Callable[..., Decision], options: Mapping[str, Any]) -> Decision:
-    """The decision about a member of a group; an empty one when it has nothing to decide about, as others have."""
+    """Return the decision about a member of a group; an empty one if the member has nothing to decide about."""
     try:
         return decide(context, **options)
     except decisions.NothingOlder:
@@ -120,8 +123,11 @@ def _planned(group: Group, database: ManifestDatabase, dry_run: bool) -> Members
 
 
 def _recorded(group: Group, database: ManifestDatabase, dry_run: bool) -> Members[None]:
-    """The members that the source, the database or the targets know, those with records first. All are known, and
-    their ids are kept free, before the first is adopted: that may hand a target over that others share."""
+    """Return the members that the source, the database or the targets know, those with records first.
+
+    Before the first member is adopted, all must be known and their ids be reserved: its adoption may take over a target
+    that other members share.
+    """
     read_now = topics_of(group, database, open_source_of(group, from_environment))
     members = open_members(group, read_now, database)
     recorded = recorded_topics(group, [context for context, _ in members.done.values()], database)
@@ -129,7 +135,7 @@ def _recorded(group: Group, database: ManifestDatabase, dry_run: bool) -> Member
     everybody = {**members.done, **gone.done}
     if not dry_run:
         for context, _ in everybody.values():
-            with suppress(*OF_ONE_SINK):  # the adoption of this member says what is wrong
+            with suppress(*OF_ONE_SINK):  # the adoption of this member reports the error
                 keep_ids_of(context)
     with_records = {group.member_name(topic) for topic in recorded}
     in_order = dict(sorted(everybody.items(), key=lambda each: each[0] not in with_records))
@@ -143,7 +149,7 @@ def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: b
 
 @_deciding("accept loss")
 def accept_loss(context: Context, *, why: str, dry_run: bool) -> Decision:
-    """Give up offsets that retention took unread."""
+    """Give up unread offsets that retention removed."""
     return decisions.accept_loss(context, why, dry_run=dry_run)
 
 
@@ -171,24 +177,27 @@ class _BeginType(click.ParamType[Begin]):
     "begin",
     type=_BeginType(),
     multiple=True,
-    help="Where to begin in the new topic, for all partitions or, repeated, for each (default: behind the last "
-    "published record where the new topic has it at its offset; at 0 where it has only newer ones).",
+    help="Where to begin in the new topic: for all partitions or, repeated, for each one (default: behind the last "
+    "published record, if the new topic has it at its offset; at 0, if it has only newer records).",
 )
 def accept_topic(context: Context, *, why: str, dry_run: bool, topic: str, begin: Sequence[Begin]) -> Decision:
     """Go on with a topic that was recreated, moved or vanished.
 
-    A copy with the old offsets, as in another cluster, goes on behind the last published record. One with other offsets
-    is refused without --from; --dry-run says how much of it is older than what is published. A topic that is gone must
-    leave the pipeline file too. When the same topic is back, its chain goes on.
+    A copy with the old offsets, for example in another cluster, goes on behind the last published record. A copy with
+    other offsets is refused without --from; --dry-run says how much of it is older than what is published. If the topic
+    no longer exists, remove it from the pipeline file too. If the same topic is back, its chain goes on.
     """
     return decisions.accept_topic(context, topic, why, dry_run=dry_run, begin=begin)
 
 
 @_deciding("accept truncation")
 @topic_option
-@click.option("--partition", type=int, required=True, help="The partition it is about.")
+@click.option("--partition", type=int, required=True, help="The partition whose log was cut.")
 @click.option(
-    "--from", "start", type=click.IntRange(min=0), help="First offset to read (default: the log's end when noticed)."
+    "--from",
+    "start",
+    type=click.IntRange(min=0),
+    help="First offset to read (default: the log's end when the cut was noticed).",
 )
 def accept_truncation(
     context: Context, *, why: str, dry_run: bool, topic: str, partition: int, start: int | None
@@ -205,17 +214,17 @@ def accept_truncation(
     help="Oldest record time to read (UTC; default: all that the source still has).",
 )
 def extend_back(context: Context, *, why: str, dry_run: bool, start: datetime | None) -> Decision:
-    """Plan what lies before the chains' anchors.
+    """Plan records from before the chains' anchors.
 
-    The command retry then reads it, while live runs go on. Of a group: of each of its topics.
+    The command retry then reads them, while live runs go on. Of a group: for each of its topics.
     """
     return decisions.extend_back(context, start and with_zone(start), why, dry_run=dry_run)
 
 
 @_deciding("accept damage")
-@click.option("--manifest", "manifest_id", type=int, help="The manifest it is about.")
-@click.option("--since", type=TIMES, metavar="TIME", help="All of runs that read up to a later time than this.")
-@click.option("--until", type=TIMES, metavar="TIME", help="All of runs that read up to this time or an earlier.")
+@click.option("--manifest", "manifest_id", type=int, help="The manifest whose output is lost.")
+@click.option("--since", type=TIMES, metavar="TIME", help="All manifests of runs that read up to a later time.")
+@click.option("--until", type=TIMES, metavar="TIME", help="All manifests of runs that read up to this time or earlier.")
 def accept_damage(
     context: Context,
     *,
@@ -227,8 +236,8 @@ def accept_damage(
 ) -> Decision:
     """Give up published output that is gone for good.
 
-    Only when the source has lost the records too; else a replay writes them again. With --since or --until it is about
-    all manifests of a time of which an audit misses something, without reading rows. TIME is UTC without a zone.
+    This is for records that the source has lost too; otherwise a replay writes them again. With --since or --until: all
+    manifests of this time whose output an audit misses, without reading rows. TIME is UTC without a zone.
     """
     selection = ManifestSelection(since=since, until=until)
     if (manifest_id is None) == (selection == ALL_MANIFESTS):
@@ -239,12 +248,12 @@ def accept_damage(
 
 
 @_deciding("accept expectation")
-@click.option("--manifest", "manifest_id", type=int, required=True, help="The blocked manifest it is about.")
+@click.option("--manifest", "manifest_id", type=int, required=True, help="The blocked manifest to publish.")
 def accept_expectation(context: Context, *, why: str, dry_run: bool, manifest_id: int) -> Decision:
     """Let a manifest be published whose rows do not meet expectations.
 
-    It is about the conditions as the pipeline file has them now. The command retry then publishes the manifest; rows
-    with dead_letter stay dead letters.
+    You accept the conditions that the pipeline file has now. The command retry then publishes the manifest. Rows that
+    do not meet a condition with dead_letter stay dead letters.
     """
     return decisions.accept_expectation(context, manifest_id, why, dry_run=dry_run)
 
@@ -253,8 +262,8 @@ def accept_expectation(context: Context, *, why: str, dry_run: bool, manifest_id
 def adopt(context: Context, *, why: str, dry_run: bool) -> Decision:
     """Read the targets' records back into the database.
 
-    After a restore of database or target from an older copy, or into an empty database. Of a group: those of each of
-    its topics, also of topics that are gone.
+    Use it after a restore of database or target from an older copy, or with an empty database. Of a group: for each of
+    its topics, also those that no longer exist.
     """
     return adopt_lake(context, why, dry_run=dry_run)
 
@@ -270,9 +279,9 @@ def repair(context: Context, *, why: str, dry_run: bool) -> Decision:
 def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, new: str) -> None:
     """Go on with a pipeline under its NEW name.
 
-    First write the new name into the pipeline file, and let no run be at work. Manifests, hours and history are then
-    those of NEW, and so is what its targets say of the pipeline. When it dies or a target does not answer, other
-    commands are refused until it is repeated. The old name is given to no other pipeline.
+    First write the new name into the pipeline file, and wait until no run is at work. Manifests, hours and history then
+    belong to NEW, also in its targets. If the command dies or a target does not answer, repeat it: until then other
+    commands are refused. The old name can never be used again for another pipeline.
     """
     refuse_old_files(pipeline_name, files_of(environment.pipelines, pipeline_name))
     with opened(environment, new, renaming=Renaming.PIPELINE) as context:
@@ -285,8 +294,8 @@ def rename(environment: Environment, pipeline_name: str, why: str, dry_run: bool
 def rename_sink(context: Context, *, why: str, dry_run: bool, old: str, new: str) -> Decision:
     """Go on with a sink under its new name.
 
-    First write the new NAME into the pipeline file; the target stays the same. When it dies or the target does not
-    answer, other commands are refused until it is repeated.
+    First write the NEW name into the pipeline file; the target stays the same. If the command dies or the target does
+    not answer, repeat it: until then other commands are refused.
     """
     return sinks.rename_sink(context, old, new, why, dry_run=dry_run)
 
@@ -296,7 +305,7 @@ def rename_sink(context: Context, *, why: str, dry_run: bool, old: str, new: str
 def retire_sink(context: Context, *, why: str, dry_run: bool, name: str) -> Decision:
     """Give up a sink that left the pipeline file.
 
-    Its publications do not count any more. Its output stays where it is, and nobody removes it.
+    Its publications no longer count. Its output stays where it is, and Tidemark does not remove it.
     """
     return sinks.retire_sink(context, name, why, dry_run=dry_run)
 
@@ -306,8 +315,8 @@ def retire_sink(context: Context, *, why: str, dry_run: bool, name: str) -> Deci
 def retire(environment: Environment, pipeline_name: str, why: str, dry_run: bool, as_json: bool, undo: bool) -> None:
     """Take a pipeline without a file off the lists.
 
-    What it published stays, and so does its history; status, page, metrics and notices leave it out. A topic of a group
-    may be retired while the group has its file: it is planned no more. A group without a file: each of its topics.
+    Its published output and its history stay; status, page, metrics and notices no longer show it. You may retire one
+    topic of a group that has its file: it is no longer planned. Of a group without a file, each topic is retired.
     """
     with database_of(environment) as database:
         members = pipelines_of(database, pipeline_name)
@@ -335,7 +344,7 @@ def _retire_members(
     dry_run: bool,
     undo: bool,
 ) -> None:
-    """Retire the members of a group, or bring them back; those of which that is done already stay as they are."""
+    """Retire the members of a group, or bring them back. Leave out members that are retired, or are not, already."""
     if not undo:
         refuse_files(group_name, files_of(environment.pipelines, group_name))
     decided: dict[str, Decision] = {}

@@ -1,4 +1,4 @@
-"""``tidemark doctor``: every check runs, whatever the others found; exit status 1 when one failed."""
+"""``tidemark doctor``: runs every check, whatever the others found; exit status 1 if one failed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -29,7 +29,7 @@ from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.sources.registry import open_source
 from tidemark.spark.engines import engine_of
 
-MANY = 10  # members of a group from which on a server that stays up is worth it
+MANY = 10  # members of a group; above it, a Spark server that stays up pays off
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
 
 
@@ -51,7 +51,7 @@ def doctor(
 ) -> None:
     """Check all that pipelines need; exit 1 when a check fails.
 
-    Without PIPELINE: all of the folder. Nothing is planned, and what is tried is taken back.
+    Without PIPELINE: all of the folder. Nothing is planned. What a check creates, it removes.
     """
     environment: Environment = command.obj
     pipelines, wrong = _pipelines(environment, pipeline_name)
@@ -76,7 +76,7 @@ def doctor(
 
 
 def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[list[Pipeline], list[Finding]]:
-    """The pipelines to look at, and the findings about their files."""
+    """Return the pipelines to check, and the findings about their files."""
     try:
         if group := group_named(environment, pipeline_name):
             return _of_group(environment, group)
@@ -99,9 +99,9 @@ def _pipelines(environment: Environment, pipeline_name: str | None) -> tuple[lis
 
 
 def _of_group(environment: Environment, group: Group) -> tuple[list[Pipeline], list[Finding]]:
-    """The members that were planned, or the pipeline of the template; and what is wrong with those of the others."""
+    """Return the planned members of a group, or the pipeline of its template; and the findings about wrong members."""
     planned: list[str] = []
-    with suppress(TidemarkError), database_of(environment) as database:  # has its own check
+    with suppress(TidemarkError), database_of(environment) as database:  # the database has its own check
         planned = planned_topics(group, database)
     members = [member(group, topic) for topic in planned if topic not in group.wrong] or [group.shared]
     findings = [failed(f"{group.member_name(topic)}: file", error.what, error.next_step)
@@ -126,8 +126,9 @@ def _file_finding(file: Path, error: TidemarkError) -> Finding:
 
 
 def _airflow(pipelines: list[Pipeline], opened: ExitStack) -> tuple[Lookup, list[Check]]:
-    """Return the way to find connections in Airflow, and its checks. It is imported only when this shell is set up for
-    it."""
+    """Return the lookup of connections in Airflow, and the checks of Airflow. Import it only if this shell is set up
+    for it.
+    """
     configured = shell.configuration()
     if configured is None:
         return from_environment, [Check("airflow", lambda: iter([_NO_AIRFLOW]))]
@@ -141,7 +142,7 @@ def _airflow(pipelines: list[Pipeline], opened: ExitStack) -> tuple[Lookup, list
 def _checks(
     environment: Environment, pipelines: list[Pipeline], master: str | None, of_airflow: list[Check], lookup: Lookup
 ) -> Iterator[Check]:
-    """Made one by one, so that Spark is imported when its turn comes."""
+    """Yield the checks one by one, so that Spark is imported only for its own checks."""
     yield from machine.checks(environment)
     yield from database.checks(environment)
     yield from of_airflow
@@ -156,7 +157,7 @@ def _checks(
 
 
 def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
-    """The addresses executors must reach; what is wrong with a connection is said by the checks of the source."""
+    """Return the addresses that executors must reach. The checks of the source report wrong connections."""
     endpoints: set[str] = set()
     for pipeline in pipelines:
         try:

@@ -9,7 +9,7 @@ from tidemark.config.values import duration
 
 
 class DurationType(click.ParamType[timedelta]):
-    """A duration as pipeline files have it."""
+    """A duration, written as in pipeline files."""
 
     name = "duration"
 

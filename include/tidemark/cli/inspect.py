@@ -1,4 +1,4 @@
-"""Commands that look: manifests, what is published, how far it is behind, what differs, what was decided."""
+"""Commands that show: manifests, published output, lag, differences, decisions."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -42,18 +42,24 @@ from tidemark.views.objects import object_views
 from tidemark.views.pipelines import decision_views
 
 commands = Commands()
-WITH_LOSSES = 3  # the exit status: all is published, and not all of it is rows that are there
+WITH_LOSSES = 3  # the exit status: all is published, but some records became no rows, or their output was given up
 PAGE = 50  # manifests in a table: two or three screens
 
 
 @commands.command()
 @pipeline_argument(required=False)
-@click.option("--state", type=click.Choice([state.value for state in ManifestState]), help="Only those in this state.")
-@click.option("--since", type=TIMES, metavar="TIME", help="Only those of runs that read up to a later time than this.")
-@click.option("--until", type=TIMES, metavar="TIME", help="Only those of runs that read up to this time or an earlier.")
-@click.option("--topic", metavar="NAME", help="Only those with offsets of this topic.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only those with offsets of this partition.")
-@click.option("--lacks", metavar="SINK", help="Only those that are done and not in this sink.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in ManifestState]), help="Only manifests in this state."
+)
+@click.option("--since", type=TIMES, metavar="TIME", help="Only manifests of runs that read up to a later time.")
+@click.option(
+    "--until", type=TIMES, metavar="TIME", help="Only manifests of runs that read up to this time or earlier."
+)
+@click.option("--topic", metavar="NAME", help="Only manifests with offsets of this topic.")
+@click.option(
+    "--partition", type=click.IntRange(min=0), metavar="N", help="Only manifests with offsets of this partition."
+)
+@click.option("--lacks", metavar="SINK", help="Only manifests that are done, but not in this sink.")
 @click.option("--limit", type=click.IntRange(min=1), help=f"At most so many (default: {PAGE}, with --json all).")
 @click.option("--after", type=int, metavar="ID", help="The next page: only manifests older than this one.")
 @common_options
@@ -73,9 +79,9 @@ def manifests(
 ) -> None:
     """List manifests, newest first: ranges, states, counts.
 
-    With --since or --until those of one pipeline are in the order of the times that their runs read up to.
-    When there are more, a line on standard error says how many, and the command for the next page. TIME is UTC without
-    a zone, such as 2024-03-01T11:00 or 2024-03-01T11:00+01:00.
+    With --since or --until, the manifests of one pipeline are ordered by the time that their runs read up to. If there
+    are more, standard error has their number and the command for the next page. TIME is UTC without a zone, such as
+    2024-03-01T11:00 or 2024-03-01T11:00+01:00.
     """
     in_state = None if state is None else ManifestState(state)
     chosen = ManifestSelection(in_state, since, until, topic, partition, lacks)
@@ -103,7 +109,7 @@ def manifests(
 
 @commands.command()
 @click.argument("manifest_id", metavar="MANIFEST", type=int)
-@click.option("--compare", is_flag=True, help="Look into the sinks too: does each show what is published?")
+@click.option("--compare", is_flag=True, help="Also check that each sink shows what is published.")
 @common_options
 @click.pass_context
 def show(command: click.Context, manifest_id: int, compare: bool, as_json: bool) -> None:
@@ -136,7 +142,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
     Of an Iceberg table the files of its current snapshot, of a Delta table those of its newest version.
     """
     if group_named(environment, pipeline_name):
-        find(environment.pipelines, pipeline_name)  # raises: it is about one topic
+        find(environment.pipelines, pipeline_name)  # raises: a group is refused, because the command is for one topic
     with database_of(environment) as database, ExitStack() as connections:
         check_pipeline(environment, database, pipeline_name)
 
@@ -148,7 +154,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 
         views = object_views(database, pipeline_name, loaded, sink=sink, dead_letters=dead_letters)
         for known in () if views else database.sinks.known(pipeline_name):
-            if not known.has_files:  # the others have files, and nothing is published yet
+            if not known.has_files:  # a sink with files has published nothing yet
                 log.note(f"sink {known.name} writes {known.target}: read it there, each manifest is whole or absent")
         output.objects(views, as_json)
 
@@ -156,14 +162,14 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 @commands.command()
 @pipeline_argument(required=False)
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N",
-    help="Late when more offsets than this are not published.",
+    help="The pipeline is late if more offsets than this are not published.",
 )  # fmt: skip
 @click.option("--max-age", type=DurationType(),
-    help="Late when what is published ends longer ago, such as 90m or 2h; if not set, max_age of the pipeline "
-    "file; without it, before the last scheduled run but one.",
+    help="The pipeline is late if its published data ends longer ago, such as 90m or 2h (default: max_age of the "
+    "pipeline file; without it, the time since the last scheduled run but one).",
 )  # fmt: skip
 @click.option("--source/--no-source", default=True, show_default=True,
-    help="Ask the sources, all at once and for 8 s at most: is something lost, how far is each behind?",
+    help="Ask the sources what is lost and how far each is behind, all at once and for 8 s at most.",
 )  # fmt: skip
 @common_options
 @click.pass_context
@@ -175,13 +181,14 @@ def status(
     source: bool,
     as_json: bool,
 ) -> None:
-    """Say which pipelines need a person; exit 1 when one does.
+    """Say which pipelines need you; exit 1 when one does.
 
     One word for each pipeline, the worst first: blocked, lost, failed (the last try of a plan, a manifest or a close),
-    damaged (a plan, an adopt or an audit found it), dead letters (half of what came last, or more), stale (all rows of
-    what came last were older than the table's), late, unknown (a source does not answer, a file is gone); with reason
-    and next step. The others are retrying (Airflow makes the next try), working, waiting, never planned or ok. Offsets
-    that were given up are counted, and change nothing. Without PIPELINE: all of the database and the folder.
+    damaged (a plan, an adopt or an audit found it), dead letters (at least half of the newest records), stale (all of
+    the newest rows were older than those in the table), late, unknown (a source does not answer, a file is missing).
+    Each has a reason and a next step. The other pipelines are retrying (Airflow makes the next try), working, waiting,
+    never planned or ok. Offsets that were given up are counted, and change no state. Without PIPELINE: all of the
+    database and the folder.
     """
     if max_lag is not None and not source:
         raise click.UsageError("--max-lag needs the sources: leave out --no-source")
@@ -215,7 +222,7 @@ def lag(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     help="The time of a cut, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
 )  # fmt: skip
 @click.option("--since", type=TIMES, metavar="TIME",
-    help="Count dead letters and losses of what came after it; if not set, after the cut of the run before.",
+    help="Count dead letters and losses of what came after this time (default: the cut of the run before).",
 )  # fmt: skip
 @common_options
 @click.pass_context
@@ -224,8 +231,8 @@ def complete(
 ) -> None:
     """Say whether all before a time is published; exit 1 if not.
 
-    Over all runs and for each sink. Exit 3 when all is published, with dead letters or losses. TIME is the time of a
-    cut, not of events: what comes later counts for later runs.
+    Compares all runs and each sink. Exit 3 if all is published, but with dead letters or losses. TIME is the time of a
+    cut, not of events: a record that arrives later belongs to a later run.
     """
     if group := group_named(command.obj, pipeline_name):
         with _of_members(command.obj, group, every_topic=True) as members:
@@ -250,9 +257,9 @@ def complete(
 def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_json: bool) -> None:
     """List event hours: rows, late rows, complete or not.
 
-    Of those that are not: what they wait for. Hours are in UTC. One is complete when everything planned up to its end
-    plus the allowed lateness is published. Late rows or a replay open it again, and its next revision follows. A run
-    that ends decides that.
+    For each incomplete hour, says what it waits for. Hours are in UTC. An hour is complete when everything planned up
+    to its end plus the allowed lateness is published. Late rows or a replay open it again; then it gets its next
+    revision. This is decided at the end of a run.
     """
     lateness = find(environment.pipelines, pipeline_name).event_time.allowed_lateness
     with database_of(environment) as database:
@@ -262,8 +269,10 @@ def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_jso
 @commands.command()
 @pipeline_argument()
 @click.option("--deep", is_flag=True, help="Read every row back and compare offsets and digests.")
-@click.option("--since", type=TIMES, metavar="TIME", help="Only those of runs that read up to a later time than this.")
-@click.option("--until", type=TIMES, metavar="TIME", help="Only those of runs that read up to this time or an earlier.")
+@click.option("--since", type=TIMES, metavar="TIME", help="Only manifests of runs that read up to a later time.")
+@click.option(
+    "--until", type=TIMES, metavar="TIME", help="Only manifests of runs that read up to this time or earlier."
+)
 @common_options
 @click.pass_context
 def audit(
@@ -276,8 +285,8 @@ def audit(
 ) -> None:
     """Compare database and sinks; exit 1 on any difference.
 
-    With --since or --until it takes as long as these manifests need, however long the history is: it does not look for
-    output that no manifest has. TIME is UTC without a zone.
+    With --since or --until it compares these manifests only, however long the history is. It then does not look for
+    output that belongs to no manifest. TIME is UTC without a zone.
     """
     part = ManifestSelection(since=since, until=until)
     if deep and part != ALL_MANIFESTS:
@@ -305,14 +314,16 @@ def _audited(context: Context, part: ManifestSelection, *, deep: bool) -> tuple[
 
 @contextmanager
 def _of_members(environment: Environment, group: Group, *, every_topic: bool = False) -> Iterator[Iterator[Context]]:
-    """The contexts of the planned members of a group, one after the other. When all is looked at, ``NotDone`` names
-    those that cannot be opened; an error while one is looked at ends it."""
+    """Open the contexts of the planned members of a group, one after the other.
+
+    At the end, ``NotDone`` names the members that could not be opened. An error in the work on a member ends the loop.
+    """
     failed: dict[str, str] = {}
 
     def contexts(database: ManifestDatabase) -> Iterator[Context]:
         if every_topic:
             refused = map(group.member_name, refused_topics(group, database))
-            failed.update(dict.fromkeys(refused, "no plan has taken it"))
+            failed.update(dict.fromkeys(refused, "no plan has included it"))
         for topic in planned_topics(group, database):
             name = group.member_name(topic)
             with about(pipeline=name):
@@ -336,9 +347,9 @@ def _of_members(environment: Environment, group: Group, *, every_topic: bool = F
 def history(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Show what people decided: who, when, why.
 
-    Losses, topics and truncations accepted, chains extended back, lakes adopted and repaired, sinks renamed, retired
-    and filled, retries and replays from the page, the pipeline itself retired and brought back. For what happened to
-    one manifest: tidemark show.
+    Losses, topics and truncations that were accepted; chains extended back; lakes adopted and repaired; sinks renamed,
+    retired and filled; retries and replays from the page; the pipeline itself retired and brought back. For the history
+    of one manifest: tidemark show.
     """
     with database_of(environment) as database:
         check_pipeline(environment, database, pipeline_name)

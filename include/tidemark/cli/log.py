@@ -1,4 +1,4 @@
-"""The log of a command, on standard error: what happens, in words for people, or as one JSON object per line."""
+"""The log of a command, on standard error: lines for people, or one JSON object per line."""
 
 import logging
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from tidemark.model.manifest import Manifest, count_of
 
 
 def emit(line: LogLine) -> None:
-    """Write a line for programs; a log for people has none."""
+    """Write a line for programs. The log for people does not have these lines."""
     if chosen_format() is LogFormat.JSON:
         level = "error" if line.event is Event.FAILED else "info"
         entry = {"timestamp": datetime.now(UTC).isoformat(), "level": level, "event": line.event, **line.values}
@@ -23,14 +23,14 @@ def emit(line: LogLine) -> None:
 
 
 class _Warnings(logging.Handler):
-    """Notes of what our modules and libraries log as a warning or worse, when nobody has set up logging."""
+    """Writes notes for what our modules and libraries log as a warning or worse, if no logging is set up."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(self.format(record))
 
 
 def show_warnings() -> None:
-    """Python itself would print them to standard error as they are."""
+    """Show warnings as notes. Python itself would print them to standard error without a format."""
     logging.lastResort = _Warnings(logging.WARNING)
 
 
@@ -55,13 +55,13 @@ def error(error: TidemarkError) -> None:
 
 
 def emit_failures(errors: Iterable[TidemarkError]) -> None:
-    """For programs; people read them in the result of the command."""
+    """Write errors for programs. People read them in the result of the command."""
     for each in errors:
         emit(events.failed(each))
 
 
 def left_out(manifest: Manifest) -> None:
-    """Say that nobody begins with a manifest, since an attempt is at work on it."""
+    """Say that a manifest is left out, since an attempt is at work on it."""
     if chosen_format() is LogFormat.JSON:
         emit(events.left_out(manifest))
         return
@@ -70,7 +70,7 @@ def left_out(manifest: Manifest) -> None:
 
 
 class LoggedProgress(Progress):
-    """Says what happens while manifests of a pipeline are worked on. That an attempt begins, its stage says."""
+    """Logs the progress of work on manifests of a pipeline. The stage logs that an attempt begins."""
 
     def __init__(self, pipeline_name: str) -> None:
         self.pipeline_name = pipeline_name

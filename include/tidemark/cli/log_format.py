@@ -1,4 +1,4 @@
-"""The format of a command's log, for people or for programs; chosen before a command is imported."""
+"""The format of a command's log, for people or for programs. It is chosen before a command is imported."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ class LogFormat(StrEnum):
     JSON = "json"  # one object per line, with the keys of docs/operations.md
 
 
-_chosen = [LogFormat.TEXT]  # of this process, for its threads too: a context of click belongs to one thread
+_chosen = [LogFormat.TEXT]  # for all threads of this process: a context of click belongs to one thread
 
 
 def choose_format(log_format: LogFormat) -> None:

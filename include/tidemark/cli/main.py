@@ -1,4 +1,4 @@
-"""The command line ``tidemark``: the same verbs as Airflow's tasks, by the same functions.
+"""The command line ``tidemark``: the same steps as Airflow's tasks, by the same functions.
 
 Exit status: 0 done, 1 work failed or a difference was found, 2 wrong use, 130 interrupted. Results go to standard
 output (as JSON with ``--json``), progress and errors to standard error. A command is imported when it is used: the
@@ -22,11 +22,11 @@ from tidemark.errors import ConfigurationError, TidemarkError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
-# By section and by the words that call them: the module that has a command, and the first line of its own help. Daily
-# work comes first; what belongs together and is seldom needed is a group, whose line names what it has.
+# By section and by the name of a command: its module, and the first line of its own help. Daily work comes first.
+# Related commands that are seldom needed form a group, whose line names them.
 COMMANDS = {
     "See what is there": {
-        "status": ("inspect", "Say which pipelines need a person; exit 1 when one does."),
+        "status": ("inspect", "Say which pipelines need you; exit 1 when one does."),
         "manifests": ("inspect", "List manifests, newest first: ranges, states, counts."),
         "show": ("inspect", "Show one manifest with its attempts and history."),
         "lag": ("inspect", "Show how far each chain is behind the source."),
@@ -34,16 +34,16 @@ COMMANDS = {
         "complete": ("inspect", "Say whether all before a time is published; exit 1 if not."),
         "objects": ("inspect", "Print the published paths: the exact reader."),
         "where": ("records", "Say which file or row holds a record; exit 1 if none."),
-        "dead-letters": ("records", "Group what could not be read, or bring it back."),
+        "dead-letters": ("records", "Group records that could not be read, or bring them back."),
         "history": ("inspect", "Show what people decided: who, when, why."),
     },
     "Process": {
         "plan": ("run", "Record the next ranges of a pipeline as manifests."),
         "run": ("run", "Plan, process and close one run without Airflow."),
-        "retry": ("run", "Finish what is planned, failed or abandoned."),
+        "retry": ("run", "Finish manifests that are planned, failed or abandoned."),
         "replay": ("run", "Do a manifest or run once more, replacing its output."),
         "fill": ("run", "Give a sink the manifests done before it was added."),
-        "extend-back": ("decide", "Plan what lies before the chains' anchors."),
+        "extend-back": ("decide", "Plan records from before the chains' anchors."),
     },
     "Check": {
         "validate": ("prepare", "Check pipeline files; exit 2 when one is wrong."),
@@ -52,7 +52,7 @@ COMMANDS = {
         "peek": ("records", "Decode real records and show them; write nothing."),
     },
     "Decide, with a reason": {
-        "accept loss": ("decide", "Give up offsets that retention took unread."),
+        "accept loss": ("decide", "Give up unread offsets that retention removed."),
         "accept topic": ("decide", "Go on with a topic that was recreated, moved or vanished."),
         "accept truncation": ("decide", "Go on with a partition whose log was cut."),
         "accept damage": ("decide", "Give up published output that is gone for good."),
@@ -88,7 +88,7 @@ GROUPS = {
 
 
 class NamedCommand(click.Command):
-    """A command by its words and one line of help; ``load`` imports its module."""
+    """A command with its name and one line of help; ``load`` imports its module."""
 
     def __init__(self, words: str, module: str, short_help: str) -> None:
         super().__init__(words.split()[-1], short_help=short_help)
@@ -117,17 +117,17 @@ class _Group(Helped, click.Group):
         return name, command.load() if isinstance(command, NamedCommand) else command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added, not by their letters."""
+        """Return the commands in the order in which they were added, not by their letters."""
         del ctx
         return list(self.commands)
 
 
 class _Sections(_Group):
-    """All commands, in sections; prints our errors as the two lines they are, without a traceback."""
+    """All commands, in sections. Prints Tidemark's errors as two lines, without a traceback."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for number, word in enumerate(args, 1):
-            if word.encode(errors="replace").decode() != word:  # the shell passes bytes on that are no text
+            if word.encode(errors="replace").decode() != word:  # the shell passes on bytes that are not UTF-8
                 raise click.UsageError(f"word {number} is not text in UTF-8: {word!a}", ctx)
         return super().parse_args(ctx, args)
 
@@ -136,7 +136,7 @@ class _Sections(_Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except NoSuchCommand as unknown:  # click has compared it with the words of this group alone
+        except NoSuchCommand as unknown:  # click compares it with the commands of this group alone
             raise NoSuchCommand(unknown.command_name, possibilities=NAMED, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -165,7 +165,7 @@ class _Sections(_Group):
 
 
 def _refuse_removed_folder() -> None:
-    """Raise ``ConfigurationError`` when somebody has removed the folder in which this process began."""
+    """Raise ``ConfigurationError`` if the current folder of this process was removed."""
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd() is the same
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _refuse_removed_folder() -> None:
 
 
 def _tree() -> dict[str, click.Command]:
-    """By their first word: the commands that have no other, and the groups."""
+    """Return, by their first word, the commands of one word and the groups."""
     groups = {name: _Group(name, help=text) for name, text in GROUPS.items()}
     tree: dict[str, click.Command] = {}
     for words, command in NAMED.items():
@@ -221,4 +221,4 @@ def main() -> None:
 
     log.show_warnings()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a file's name may be no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # like standard error: a file's name may not be UTF-8

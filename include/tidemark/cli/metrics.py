@@ -45,8 +45,8 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     "--listen",
     metavar="[HOST:]PORT",
     callback=_address,
-    help="Serve them at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not set; "
-    "on another address, everybody who reaches it can read them.",
+    help="Serve the gauges at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not "
+    "set; on another address, everybody can read them.",
 )
 @common_options
 @click.pass_obj
@@ -79,13 +79,14 @@ def metrics(
 
 
 def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
-    """Answer one request after the other until Ctrl-C; an error is status 503 with its text, and the next one is tried
-    again."""
+    """Answer one request after the other until Ctrl-C. An error gives status 503 with its text; the next request
+    measures again.
+    """
 
     class MetricsHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if urlsplit(self.path).path != "/metrics":
-                self.send_error(HTTPStatus.NOT_FOUND, "it is /metrics")
+                self.send_error(HTTPStatus.NOT_FOUND, "the only page is /metrics")
                 return
             try:
                 status, kind, body = HTTPStatus.OK, CONTENT_TYPE, measure()
@@ -97,7 +98,7 @@ def _serve(address: tuple[str, int], measure: Callable[[], str]) -> None:
             self.wfile.write(body.encode())
 
         def log_message(self, *_: object) -> None:
-            """A line for each request would hide what matters."""
+            """Log nothing: a line for each request would hide what matters."""
 
     try:
         server = HTTPServer(address, MetricsHandler)

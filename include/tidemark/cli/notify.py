@@ -1,4 +1,4 @@
-"""The command for people who are not looking: tell them what needs them."""
+"""The command that sends notices about pipelines that need you."""
 
 import os
 from datetime import timedelta
@@ -46,8 +46,8 @@ def notify(
 ) -> None:
     """Send notices: when a problem begins, and when it is over.
 
-    Of what `tidemark status` shows with exit status 1. Run it each minute, by cron or in Airflow.
-    It tells the address in TIDEMARK_WEBHOOK (POST of JSON), or PROGRAM. Without PIPELINE: all of them.
+    A problem is what `tidemark status` shows with exit status 1. Run this command each minute, by cron or in Airflow.
+    It sends notices to the address in TIDEMARK_WEBHOOK (POST of JSON), or to PROGRAM. Without PIPELINE: all of them.
     """
     url = os.environ.get(WEBHOOK)
     if not command and not url and not dry_run:
@@ -65,8 +65,9 @@ def notify(
             )  # fmt: skip
 
     def is_gone(notice: Notice) -> bool:
-        """Return whether a wrong file may be right by now, also for one pipeline: such as a second file of its name. by
-        now it may be right."""
+        """Return whether the problem of a pipeline that was not looked at can be over. With a named PIPELINE, that is
+        so for a wrong file, such as a second file of its name, that may be right by now.
+        """
         if pipeline_name is None:
             return True
         of_file = notice.what.startswith(f"{environment.pipelines / notice.pipeline}:")

@@ -1,4 +1,4 @@
-"""Opens what a command works with, for as long as it works."""
+"""Opens what a command works with, while it works."""
 
 import getpass
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,12 +24,13 @@ from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark import engines
 
 Result = TypeVar("Result")
-AGAIN = "do what is said of each, then repeat the command: what is done stays as it is"
+AGAIN = "follow the next step of each, then repeat the command: what is done stays as it is"
 
 
 def group_named(environment: Environment, name: str | None) -> Group | None:
-    """The group of that name; None for any other name, also of a member, and when the file cannot be read: whoever
-    opens the pipeline of that name says why."""
+    """Return the group of that name, or None: for any other name, also of a member, and if the file cannot be read. The
+    caller that opens the pipeline reports that error.
+    """
     if name is None or split_name(name)[1] is not None:
         return None
     try:
@@ -40,13 +41,13 @@ def group_named(environment: Environment, name: str | None) -> Group | None:
 
 
 def planned_members(group: Group, database: ManifestDatabase) -> list[Pipeline]:
-    """The pipelines of ``planned_topics``; raises what is wrong with one of them."""
+    """Return the pipelines of ``planned_topics``. Raises the error of a wrong member."""
     return [member(group, topic) for topic in planned_topics(group, database)]
 
 
 @contextmanager
 def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming | None = None) -> Iterator[Context]:
-    """The context of a pipeline, acting as this user on the command line; ``renaming``: as in ``open_context``."""
+    """Open the context of a pipeline, acting as this user on the command line; ``renaming``: as in ``open_context``."""
     pipeline = _pipeline_named(environment, pipeline_name)
     try:
         with about(pipeline=pipeline_name), connections_of(pipeline), database_of(environment) as database:
@@ -61,8 +62,9 @@ def opened(environment: Environment, pipeline_name: str, *, renaming: Renaming |
 
 
 def _pipeline_named(environment: Environment, pipeline_name: str) -> Pipeline:
-    """The pipeline of that name. ``NotFound`` says it of a pipeline that was planned: its file is gone, its name is
-    right."""
+    """Return the pipeline of that name. If it was planned and its file is missing, ``NotFound`` says so: the name is
+    right.
+    """
     try:
         return find(environment.pipelines, pipeline_name)
     except NotFound as error:
@@ -77,14 +79,16 @@ def _pipeline_named(environment: Environment, pipeline_name: str) -> Pipeline:
 
 
 def _is_planned(environment: Environment, pipeline_name: str) -> bool:
-    """False also when the manifest database does not answer."""
+    """Return whether the pipeline was planned; False also if the manifest database does not answer."""
     with suppress(TidemarkError), database_of(environment) as database:
         return pipeline_name in database.pipelines.names()
     return False
 
 
 def connections_of_sources(*pipelines: Pipeline) -> AbstractContextManager[None]:
-    """``connections_of`` the sources of these pipelines, for a command that asks them how far each pipeline is."""
+    """Do the same as ``connections_of`` for the sources of these pipelines, for a command that asks them for the
+    lag.
+    """
     return _connections({conn_id for each in pipelines for conn_id in each.source.connections()}, LOOK_UP)
 
 
@@ -94,8 +98,8 @@ def connections_of(*pipelines: Pipeline | Group) -> AbstractContextManager[None]
 
 
 def _connections(named: Collection[str], limit: float) -> AbstractContextManager[None]:
-    """Airflow is asked only when this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow
-    answered, and what is still missing.
+    """Ask Airflow only if this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow answered,
+    and which connections are still missing.
     """
     lacking = [conn_id for conn_id in sorted(named) if _is_missing(conn_id)]
     if not lacking:
@@ -125,7 +129,9 @@ def _connections(named: Collection[str], limit: float) -> AbstractContextManager
 
 
 def _is_missing(conn_id: str) -> bool:
-    """A connection that cannot be read is not missing: whoever needs it says what is wrong with it."""
+    """Return whether a connection is missing. One that cannot be read is not missing: the code that needs it reports
+    the error.
+    """
     try:
         return from_environment(conn_id) is None
     except ConfigurationError:
@@ -133,13 +139,13 @@ def _is_missing(conn_id: str) -> bool:
 
 
 def database_of(environment: Environment) -> ManifestDatabase:
-    """A connection to the manifest database, acting as this user."""
+    """Open a connection to the manifest database, acting as this user."""
     return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
 
 
 @contextmanager
 def opened_group(environment: Environment, group: Group) -> Iterator[ManifestDatabase]:
-    """The manifest database for the members of a group, with the connections that the file names."""
+    """Open the manifest database for the members of a group, with the connections that the file names."""
     try:
         with connections_of(group), database_of(environment) as database:
             yield database
@@ -150,7 +156,7 @@ def opened_group(environment: Environment, group: Group) -> Iterator[ManifestDat
 
 
 def show_members(group: Group, members: Members[Result], show: Callable[[dict[str, Result]], None]) -> None:
-    """Show what was done, by member; ``NotDone`` names those of which it was not."""
+    """Show the results of the members. ``NotDone`` names the members that failed."""
     for error in dict.fromkeys(members.failed.values()):
         log.error(error)
     show({name: result for name, (_, result) in members.done.items()})
@@ -159,8 +165,9 @@ def show_members(group: Group, members: Members[Result], show: Callable[[dict[st
 
 
 class SharedByMembers:
-    """The stage of each member of a group; those in a session of this process share it, as ``spark`` is written once
-    for all of them."""
+    """The stage of each member of a group. Members in a session of this process share one stage, because ``spark`` is
+    the same for all of them.
+    """
 
     def __init__(self, environment: Environment, master: str | None) -> None:
         self._environment, self._master = environment, master
@@ -168,13 +175,13 @@ class SharedByMembers:
 
     def of(self, context: Context) -> "LoggedStage":
         on_server = self._master is None and engines.engine_of(context.pipeline, self._environment) is Engine.CONNECT
-        if self._stage is None or on_server:  # a server gets the connections of each member
+        if self._stage is None or on_server:  # a server needs the connections of each member
             self._stage = LoggedStage(self._environment, context, self._master)
         return self._stage
 
 
 class LoggedStage:
-    """Stages manifests as ``stage_in`` has it; the log says that an attempt begins, and how far Spark is."""
+    """Stages manifests as ``stage_in`` does. Logs that an attempt begins, and the progress of Spark."""
 
     def __init__(self, environment: Environment, context: Context, master: str | None) -> None:
         self._spark = engines.stage_in(context, environment, master, report=log.note)

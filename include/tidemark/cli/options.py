@@ -1,4 +1,4 @@
-"""Options that commands share. They come into play before a command is imported, so nothing here is slow to import."""
+"""Options that commands share. They are used before a command is imported, so nothing here is slow to import."""
 
 import errno
 import re
@@ -14,7 +14,7 @@ from tidemark.cli.log_format import LogFormat, choose_format
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError
 
-COMPLETE = "_TIDEMARK_COMPLETE"  # click's name for the variable by which a shell asks
+COMPLETE = "_TIDEMARK_COMPLETE"  # the variable by which a shell asks click for completions
 _NAMED = re.compile(r"""^pipeline:\s*["']?([a-z][a-z0-9_-]*)""", re.MULTILINE)
 TIMES = click.DateTime(
     ["%Y-%m-%d", *(f"%Y-%m-%dT%H:%M{seconds}{zone}" for seconds in ("", ":%S", ":%S.%f") for zone in ("", "%z"))]
@@ -23,9 +23,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Helped(click.Command):
-    """Prints its help or the version while it reads its words; says so when standard output does not take that.
-
-    Of a pipe that has been closed click says it.
+    """Prints its help or the version while click reads its arguments. Reports it if standard output cannot be written;
+    click itself reports a closed pipe.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,7 +42,7 @@ class Helped(click.Command):
 
 
 class _Command(Helped):
-    """Refuses an option that is given twice, of which click would take the last one and say nothing."""
+    """Refuses an option that is given twice: click would silently take the last one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -66,7 +65,7 @@ class Commands(click.Group):
 
 
 def _choose_folder(command: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
-    """The environment of this command and those below it; also asked while a shell completes a line."""
+    """Set the environment of this command and its subcommands. Also called while a shell completes a line."""
     del parameter
     environment: Environment = command.obj or Environment.from_variables()
     command.obj = replace(environment, pipelines=folder) if folder else environment
@@ -89,7 +88,7 @@ def _choose_format(command: click.Context, parameter: click.Parameter, log_forma
 
 
 def log_format_option(**settings: Any) -> Callable[[Command], Command]:
-    """``--log-format``; only before the command it has a default, so that what stands behind wins."""
+    """Add ``--log-format``. Only the option before the command has a default, so the one after it wins."""
     return click.option(
         "--log-format",
         type=click.Choice([log_format.value for log_format in LogFormat]),
@@ -102,24 +101,28 @@ def log_format_option(**settings: Any) -> Callable[[Command], Command]:
 
 
 def common_options(command: Command) -> Command:
-    """``--json``, as ``as_json``; and ``--pipelines`` and ``--log-format``, which may stand before the command too."""
+    """Add ``--json``, as ``as_json``; and ``--pipelines`` and ``--log-format``, which may also stand before the
+    command.
+    """
     with_others = pipelines_option(log_format_option()(command))
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(with_others)
 
 
 def master_option(command: Command) -> Command:
-    """``--master``: where Spark works."""
+    """Add ``--master``, the address of Spark."""
     return click.option(
         "--master",
         default=None,
         show_default="$TIDEMARK_SPARK_MASTER, or local[*]",
-        help="Spark master to work on, such as spark://host:7077, also where the pipeline says engine: connect; "
-        "Airflow's Spark connection is not asked.",
+        help="Spark master to work on, such as spark://host:7077, also if the pipeline has engine: connect. Airflow's "
+        "Spark connection is not used.",
     )(command)
 
 
 def pipeline_names(command: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
-    """For shells: names of pipelines that begin with what is typed. Files are not checked, and no error is shown."""
+    """Return, for shells, names of pipelines that begin with ``typed``. Files are not checked, and no error is
+    shown.
+    """
     from tidemark.pipeline.loader import pipeline_files  # for shells alone: it takes 0.3 s to import
 
     del parameter
@@ -132,7 +135,7 @@ def pipeline_names(command: click.Context, parameter: click.Parameter, typed: st
 
 
 def pipeline_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """PIPELINE, as ``pipeline_name``."""
+    """Add PIPELINE, as ``pipeline_name``."""
     return click.argument(
         "pipeline_name",
         metavar="PIPELINE" if required else "[PIPELINE]",

@@ -1,6 +1,6 @@
-"""Prints results for people or programs: tables and lines on standard output, and notes beside them.
+"""Prints results for people or programs: tables and lines on standard output, and notes on standard error.
 
-JSON is the values as they are (``json_value``); a table is made from the same values.
+JSON has the values unchanged (``json_value``); tables are made from the same values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ def notes(run: PlannedRun) -> None:
 
 
 def as_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows of text, none of it taken for rich's markup; a path is folded on a terminal only."""
+    """Print rows of text, none of it taken for rich's markup. Only a terminal wraps long paths."""
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*map(Text, map(printable, row)))
@@ -72,7 +72,7 @@ def print_json(value: object) -> None:
 
 
 def or_json(show: Callable[Concatenate[Value, Others], None]) -> Callable[Concatenate[Value, bool, Others], None]:
-    """For what shows a value to people: with ``as_json``, the second argument, it is printed as JSON instead."""
+    """Wrap a function that shows a value to people: with ``as_json``, the second argument, print it as JSON instead."""
 
     @wraps(show)
     def printed(value: Value, as_json: bool, /, *others: Others.args, **named: Others.kwargs) -> None:
@@ -135,7 +135,7 @@ def finished(views: Sequence[ManifestView], *, nothing: str) -> None:
 
 
 def _ranges(ranges: Sequence[Range]) -> str:
-    """For a table with rich's markup."""
+    """Return ranges as text for a table with rich's markup."""
     return _spans(ranges).replace("[", "\\[")
 
 
@@ -160,7 +160,7 @@ def filled(view: Filled) -> None:
 
 @or_json
 def filled_members(views: Mapping[str, Filled], sink: str) -> None:
-    """Print what a sink of each member of a group got, by its name."""
+    """Print what a sink of each member of a group got, by member."""
     for name, view in views.items():
         word = "would be published" if view.dry_run else "published"
         if view.filled:
@@ -176,7 +176,7 @@ def filled_members(views: Mapping[str, Filled], sink: str) -> None:
 
 
 def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
-    """Print what was planned of each member of a group, by its name."""
+    """Print what was planned for each member of a group, by member."""
     if as_json:
         print_json(runs)
         return
@@ -190,7 +190,7 @@ def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
 
 
 def closed(run: Closing, manifests: Sequence[ManifestView], as_json: bool) -> None:
-    """``manifests`` are those of the run, and those that it took along."""
+    """Print a closed run; ``manifests`` are its own, and those that it took along."""
     if as_json:
         print_json(json_value(run) | {"manifests": manifests})
         return
@@ -206,7 +206,7 @@ def shown(view: ManifestHistoryView, compared: Sequence[Compared] | None, as_jso
     finished([replace(view, reason=None) if view.reason in errors else view], False, nothing="")
     table = Table("attempt", "state", "by", "started", "ended", "objects", title="attempts")
     for attempt in view.attempts:
-        # An attempt whose process is gone still says ``running`` until the next one fences it.
+        # An attempt whose process died is still ``running`` in the database, until the next one fences it.
         died = attempt.state == AttemptState.RUNNING and not view.alive
         table.add_row(
             str(attempt.attempt), "died" if died else attempt.state, attempt.actor, _time(attempt.started_at),
@@ -259,7 +259,7 @@ MOST_LINES = 10  # of one decision in a table
 
 
 def _publications(view: ManifestView) -> Table:
-    """Print what readers see, sink by sink."""
+    """Return a table of what readers see, sink by sink."""
     table = Table("sink", "attempt", "written", "dead", "superseded", "stale", "at", title="published")
     for published in view.publications:
         counts = published.counts
@@ -336,7 +336,7 @@ def decided(decision: Decision, pipeline_name: str) -> None:
 
 @or_json
 def decided_members(decisions: Mapping[str, Decision], group_name: str) -> None:
-    """Print what was decided about each member of a group, by its name."""
+    """Print what was decided about each member of a group, by member."""
     for name, decision in decisions.items():
         for line in decision.lines:
             echo(f"{name}: {line}")
@@ -365,7 +365,7 @@ def lag(views: Sequence[Lag]) -> None:
 
 @or_json
 def status(views: Sequence[Status], *, folded: bool) -> None:
-    """``folded``: of a group the members that need nobody are counted."""
+    """Print the state of each pipeline. ``folded``: of a group, only count the members that are healthy."""
     if not views:
         note("there are no pipelines")
     shared = shared_causes(views)
@@ -377,12 +377,12 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
     ):
         problems = own_problems(view, shared)
         if view.problems and not problems:
-            continue  # what is wrong with it is told once, below
+            continue  # its problems are shared, and shown once, below
         echo(f"{view.pipeline_name}: {'; '.join(_facts(view))}")
         for problem in problems:
             echo(f"  {problem.kind}: {problem.what}\n    next: {problem.next_step}")
         if view.warning:
-            look = f"look whether that is meant so: tidemark peek {view.pipeline_name}"
+            look = f"see whether that is intended: tidemark peek {view.pipeline_name}"
             echo(f"  warning: {view.warning}\n    next: {look}")
         if view.leftover:
             echo(f"  left over: {view.leftover.what}\n    next: {view.leftover.next_step}")
@@ -463,7 +463,9 @@ def validated(
     changes: Mapping[Path, Sequence[Change]] | None,
     as_json: bool,
 ) -> None:
-    """``changes`` is None when files were not compared with their history."""
+    """Print the result of ``validate``: for each file its error, its warnings, and its changes since the last run.
+    ``changes`` is None if files were not compared with their history.
+    """
     if as_json:
         print_json(
             [
@@ -501,7 +503,7 @@ def project_made(project: NewProject) -> None:
 
 
 def migrated(versions: Sequence[int], database: str | None, dry_run: bool, as_json: bool) -> None:
-    """``versions`` of the tables were made, or would be."""
+    """Print which ``versions`` of the tables were created, or would be."""
     created = 1 in versions
     if as_json:
         print_json({"created": created, "versions": versions, "dry_run": dry_run, "database": database})

@@ -1,4 +1,4 @@
-"""Prints single records: where they are, what a pipeline makes of them, and those that it could not read."""
+"""Prints single records: their places, what a pipeline makes of them, and those that it could not read."""
 
 import json
 from base64 import b64decode
@@ -42,7 +42,7 @@ def _sink_line(in_sink: Located) -> str:
 
 
 def peeked(records: Peeked, as_json: bool) -> None:
-    """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
+    """Print rows and dead letters, in JSON one per line. An error that would fail a manifest goes to standard error."""
     if as_json:
         for row in (*records.rows, *({**row, "taken_away": True} for row in records.taken_away), *records.dead_letters):
             echo(json_text(row))
@@ -63,7 +63,7 @@ def peeked(records: Peeked, as_json: bool) -> None:
 
 @or_json
 def drift(view: Drift) -> None:
-    """A table with the lines that the schema lacks."""
+    """Print a table with the lines that the schema lacks."""
     rows = []
     for proposed in view.fields:
         field = proposed.field
@@ -79,7 +79,7 @@ def drift(view: Drift) -> None:
 
 
 def _json(properties: dict[str, Any] | None) -> str:
-    """Properties as they stand in a JSON Schema."""
+    """Return properties as they are written inside a JSON Schema."""
     return json.dumps(properties, ensure_ascii=False)[1:-1]
 
 
@@ -122,7 +122,7 @@ def _place(record: dict[str, Any]) -> str:
 
 
 def _readable(value: bytes) -> str:
-    """Text as it is, bytes that are none as Python writes them."""
+    """Return text unchanged, and bytes that are not printable text as Python writes them."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Commands for the time before a pipeline runs: a project, its file, the database's tables, the shell."""
+"""Commands for the time before a pipeline runs: a project, its file, the tables of the database, the shell."""
 
 import os
 import sys
@@ -41,16 +41,16 @@ commands = Commands()
 @click.option(
     "--against-history",
     is_flag=True,
-    help="Say what each file does to what exists, and how to do it safely; the manifest database must answer.",
+    help="Say what each changed file does to what exists, and how to go on safely; the manifest database must answer.",
 )
 @common_options
 @click.pass_context
 def validate(command: click.Context, files: tuple[str, ...], against_history: bool, as_json: bool) -> None:
     """Check pipeline files; exit 2 when one is wrong.
 
-    None named: all of the folder. Warns of pipelines that would write one topic into the same folders, and of those
-    whose output comes back to them through others. When the manifest database answers, names and targets of sinks are
-    compared with those that it knows.
+    Without FILE or PIPELINE: all of the folder. Warns of pipelines that would write one topic into the same folders,
+    and of pipelines whose output comes back to them through others. If the manifest database answers, names and targets
+    of sinks are compared with those that it knows.
     """
     folder = command.obj.pipelines
     loaded = [each for word in files for each in _loaded(word, folder)] if files else load_each(folder)
@@ -66,7 +66,9 @@ def validate(command: click.Context, files: tuple[str, ...], against_history: bo
 
 
 def _loaded(word: str, folder: Path) -> list[tuple[Path, Pipeline | Group | InvalidPipelines]]:
-    """The file of that path, or those of the pipeline or group of that name; raises ``NotFound`` without either."""
+    """Return the file of that path, or the files of the pipeline or group of that name. Raises ``NotFound`` if there is
+    no such file.
+    """
     path = Path(word)
     if path.suffix or path.is_file():
         return [(path, load_or_error(path))]
@@ -83,7 +85,9 @@ def _loaded(word: str, folder: Path) -> list[tuple[Path, Pipeline | Group | Inva
 def _checked(
     environment: Environment, loaded: list[tuple[Path, Pipeline | Group | InvalidPipelines]]
 ) -> list[tuple[Path, Pipeline | Group | TidemarkError]]:
-    """The files with their pipelines or problems, also those that only the manifest database knows, if it answers."""
+    """Return the files with their pipelines or problems, also those problems that only the manifest database shows, if
+    it answers.
+    """
     try:
         with database_of(environment) as database:
             return [(file, _known(pipeline, database)) for file, pipeline in loaded]
@@ -95,8 +99,9 @@ def _checked(
 def _known(
     pipeline: Pipeline | Group | InvalidPipelines, database: ManifestDatabase
 ) -> Pipeline | Group | TidemarkError:
-    """The pipeline, or the error when it is retired, or the database knows its sinks by other names or targets; the
-    group, or the first such error of one of its members."""
+    """Return the pipeline or the group, or an error. It is an error if the pipeline, or a member of the group, is
+    retired, or if the database knows its sinks by other names or targets.
+    """
     if isinstance(pipeline, InvalidPipelines):
         return pipeline
     if wrong := _wrong_differences(pipeline):
@@ -111,7 +116,9 @@ def _known(
 
 
 def _wrong_differences(pipeline: Pipeline | Group | InvalidPipelines) -> InvalidPipelines | None:
-    """All problems of what differs in a group, by topic: each stops its own member, and the file is to be corrected."""
+    """Return all problems in the differences of a group, by topic. Each of them stops only its own member, but all are
+    to be corrected in the file.
+    """
     if not isinstance(pipeline, Group) or not pipeline.wrong:
         return None
     return InvalidPipelines([problem for wrong in pipeline.wrong.values() for problem in wrong.problems])
@@ -120,7 +127,7 @@ def _wrong_differences(pipeline: Pipeline | Group | InvalidPipelines) -> Invalid
 def _changes(
     environment: Environment, checked: Sequence[tuple[Path, Pipeline | Group | TidemarkError]]
 ) -> dict[Path, list[Change]]:
-    """By file: what its pipeline does to what exists. Pipelines without a file are listed when every file is right."""
+    """Return, by file, what its pipeline does to what exists. Log pipelines without a file if every file is right."""
     folder = [pipeline for _, pipeline in load_each(environment.pipelines)] if environment.pipelines.is_dir() else []
     everybody = [*folder, *(pipeline for _, pipeline in checked)]
     names = {pipeline.name for pipeline in everybody if isinstance(pipeline, Pipeline)}
@@ -144,8 +151,9 @@ def _changes(
 
 
 def _warnings(loaded: Sequence[tuple[Path, Pipeline | Group | InvalidPipelines]]) -> dict[Path, list[str]]:
-    """By file: which other pipeline would write its topics into the same folders, or has a folder in one of them, and
-    through which ones its output comes back to it."""
+    """Return, by file, warnings about other pipelines. They write a topic of it into the same folders, have a folder
+    inside one of its folders, or bring its output back to it.
+    """
     files = {file: each for file, each in loaded if not isinstance(each, InvalidPipelines)}
     named = sorted({topic for each in files.values() for topic in _named_topics(each)})
     folders = {file: _folders_of(each, named) for file, each in files.items()}
@@ -169,7 +177,7 @@ def _named_topics(pipeline: Pipeline | Group) -> list[str]:
 
 
 def _folders_of(pipeline: Pipeline | Group, topics: Sequence[str]) -> list[StreamFolders]:
-    """The folders of those of these topics that a pipeline reads; of a group those of its members."""
+    """Return the folders of those of these topics that a pipeline, or a member of a group, reads."""
     if isinstance(pipeline, Pipeline):
         return folders_read(pipeline, topics)
     members = [member(pipeline, topic) for topic in topics if pipeline.reads(topic) and topic not in pipeline.wrong]
@@ -183,7 +191,7 @@ def _folders_of(pipeline: Pipeline | Group, topics: Sequence[str]) -> list[Strea
 def print_member(environment: Environment, pipeline_name: str, as_json: bool) -> None:
     """Print the pipeline file of one topic of a group.
 
-    It is what each_topic makes of the file: the same pipeline could have a file of its own with it, under a name
+    It is what each_topic makes of the file. The same pipeline could have this text as a file of its own, under a name
     without a dot.
     """
     group, topic = split_name(pipeline_name)
@@ -193,7 +201,7 @@ def print_member(environment: Environment, pipeline_name: str, as_json: bool) ->
             f"{pipeline_name} is not the name of one topic of a group",
             next_step="name a group and a topic that its source reads, such as shop.orders",
         )
-    find(environment.pipelines, pipeline_name)  # raises what is wrong with it
+    find(environment.pipelines, pipeline_name)  # raises the error of a wrong member
     values = values_of_member(file, topic)
     echo(json_text(values) if as_json else yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip())
 
@@ -202,7 +210,7 @@ def print_member(environment: Environment, pipeline_name: str, as_json: bool) ->
 @common_options
 def schema(as_json: bool) -> None:
     """Print the JSON Schema of pipeline files."""
-    del as_json  # it is JSON either way
+    del as_json  # the schema is JSON with or without the option
     echo(json_text(json_schema(), indent=2))
 
 
@@ -212,15 +220,15 @@ def schema(as_json: bool) -> None:
     "--from",
     "provider",
     type=click.Choice(providers_with_projects()),
-    help="What records come from; debezium: a copy of a table, with the file of its connector.",
+    help="Where records come from; debezium: a copy of a table, with the file of its connector.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be made; write nothing.")
 @common_options
 def init(folder: Path, provider: str | None, dry_run: bool, as_json: bool) -> None:
     """Make a small project: a pipeline, its DAG, a first run.
 
-    Its README.md says which commands are next, in which order. No file is overwritten: when FOLDER has one of them with
-    another content, nothing is written, exit 2. Safe to repeat.
+    Its README.md has the next commands, in order. No file is overwritten: if FOLDER has one of them with another
+    content, nothing is written, exit 2. Safe to repeat.
     """
     output.project_made(make_project(folder, provider=provider, dry_run=dry_run), as_json)
 
@@ -232,8 +240,8 @@ def init(folder: Path, provider: str | None, dry_run: bool, as_json: bool) -> No
 def migrate(environment: Environment, dry_run: bool, as_json: bool) -> None:
     """Create or upgrade Tidemark's tables; safe to repeat.
 
-    Tables of an older release are upgraded version by version, each in one transaction. There is no way back, so keep a
-    copy of the database.
+    Tables of an older release are upgraded version by version, each in one transaction. An upgrade cannot be undone, so
+    keep a copy of the database.
     """
     dsn = environment.database()
     versions = make_tables(dsn, dry_run=dry_run)
@@ -272,10 +280,10 @@ def spark_server(
 ) -> None:
     """Run a Spark Connect server for manifests.
 
-    It works on --master, and stays up until it is stopped: manifests then start no Spark of their own. Pipelines use it
-    where TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Commands of other users and
-    machines find secrets of sinks only in its environment, as AIRFLOW_CONN_<ID>. Whoever can connect to it can run code
-    as its user: another --host than this machine's own needs a proxy in front of it that checks a token.
+    It works on --master, and stays up until you stop it: manifests then start no Spark of their own. Pipelines use it
+    if TIDEMARK_SPARK_REMOTE=sc://HOST:PORT is set, or with spark: {engine: connect}. Commands of other users and
+    machines find secrets of sinks only in its environment, as AIRFLOW_CONN_<ID>. Everybody who can connect to it can
+    run code as its user: a --host that other machines reach needs a proxy in front of it that checks a token.
     """
     require("connect", "a Spark Connect server")
     from tidemark.spark.server import server_command  # takes 0.5 s to import
@@ -302,9 +310,9 @@ def spark_server(
 def spark_classes(environment: Environment, as_json: bool) -> None:
     """Store Spark's classes: each Spark starts sooner.
 
-    Java writes them as it keeps them in memory. The archive, about 150 MB, lies beside the folder that
-    TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java or PySpark: an archive that does not fit is not used.
-    Quick when there is one that fits.
+    Java stores the classes in the form in which it keeps them in memory. The archive, about 150 MB, lies beside the
+    folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java or PySpark: an archive that does not fit
+    is not used. If one fits, the command ends at once.
     """
     from tidemark.spark.classes import class_archive, make_class_archive
     from tidemark.spark.session import JAVA_OPTIONS, open_session  # takes 0.5 s to import

@@ -1,4 +1,4 @@
-"""Commands about single records: where they are, what a pipeline makes of them, and those that it could not read."""
+"""Commands about single records: their places, what a pipeline makes of them, and those that it could not read."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -39,8 +39,8 @@ def where(
 ) -> None:
     """Say which file or row holds a record; exit 1 if none.
 
-    Names the manifest that covers the offset, or says why there is none: lost, not planned yet, before the anchor, or
-    of another log generation.
+    Names the manifest that covers the offset. If no manifest covers it, says why: lost, not planned yet, before the
+    anchor, or of another log generation.
     """
     environment: Environment = command.obj
     with database_of(environment) as database, ExitStack() as connections:
@@ -72,7 +72,7 @@ def _unknown(topic: str, partition: int, topics: Sequence[str], pipeline_name: s
 @click.option("--partition", type=click.IntRange(min=0), help="Only of this partition.")
 @click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET",
               help="From this offset of one partition on, instead of the newest.")  # fmt: skip
-@click.option("--drift", is_flag=True, help="Propose lines for the fields that the schema of JSON does not have.")
+@click.option("--drift", is_flag=True, help="Propose lines for fields of JSON that the schema lacks.")
 @click.option("--expect", "conditions", multiple=True, metavar="CONDITION",
               help="Try a condition of expect on these records, beside those of the file; repeatable.")  # fmt: skip
 @common_options
@@ -109,7 +109,7 @@ def peek(
 @click.option("--sink", help="As this sink keeps them (default: the first; all keep the same).")
 @click.option("--class", "error_class", type=click.Choice(ERROR_CLASSES), help="Only this class.")
 @click.option("--reason", metavar="TEXT", help="Only with this text in the reason, or in the reason of a group.")
-@click.option("--show", is_flag=True, help="Also the records, with key and value.")
+@click.option("--show", is_flag=True, help="Show the records too, with key and value.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Records to show.")
 @click.option("--replay", is_flag=True, help="Replay the manifests that have such dead letters, to bring them back.")
 @click.option("--dry-run", is_flag=True, help="With --replay: say what would be replayed; change nothing.")
@@ -132,11 +132,11 @@ def dead_letters(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Group what could not be read, or bring it back.
+    """Group records that could not be read, or bring them back.
 
-    Groups by class and reason, with N and .. for what varies in a reason. When the schema or the code is mended,
-    --replay does the manifests once more: each record stands where it belongs, and its dead letter is gone. Exit
-    status 1 when one of them cannot be replayed; it may be repeated.
+    Groups by class and reason, with N and .. for what varies in a reason. After you corrected the schema or the code,
+    --replay does the manifests once more: each record then stands where it belongs, and its dead letter is removed.
+    Exit status 1 if a manifest cannot be replayed; you may repeat the command.
     """
     environment: Environment = command.obj
     if replay != bool(why):

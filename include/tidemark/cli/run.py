@@ -1,4 +1,4 @@
-"""Commands that do a run's work without Airflow: plan, run, retry, replay, fill."""
+"""Commands that do the work of a run without Airflow: plan, run, retry, replay, fill."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,7 +56,7 @@ commands = Commands()
 until_option = click.option("--until", type=TIMES, metavar="TIME",
     help="Read up to this moment, such as 2024-03-01T11:00 (UTC) or 2024-03-01T11:00+01:00.",
 )  # fmt: skip
-run_key_option = click.option("--run-key", help="Name of the run; planning a name again changes nothing.")
+run_key_option = click.option("--run-key", help="Name of the run; to plan a name again changes nothing.")
 
 
 def _watched(
@@ -82,7 +82,7 @@ def plan(
 ) -> None:
     """Record the next ranges of a pipeline as manifests.
 
-    Of a group: of each of its topics.
+    Of a group: for each of its topics.
     """
     tick = Tick.by_hand(until, run_key)
     group, only = _group_and_topic(environment, pipeline_name)
@@ -119,7 +119,7 @@ def run(
 ) -> None:
     """Plan, process and close one run without Airflow.
 
-    Of a group: of each of its topics, in one session of Spark.
+    Of a group: for each of its topics, in one session of Spark.
     """
     tick = Tick.by_hand(until, run_key)
     group, only = _group_and_topic(environment, pipeline_name)
@@ -147,16 +147,16 @@ def run(
 
 @commands.command()
 @pipeline_argument()
-@click.option("--manifest", "manifest_id", type=int, help="Only this one; also releases a blocked one.")
+@click.option("--manifest", "manifest_id", type=int, help="Only this manifest; releases it if it is blocked.")
 @master_option
 @common_options
 @click.pass_obj
 def retry(
     environment: Environment, pipeline_name: str, manifest_id: int | None, master: str | None, as_json: bool
 ) -> None:
-    """Finish what is planned, failed or abandoned.
+    """Finish manifests that are planned, failed or abandoned.
 
-    Also removes what dead attempts left. Of a group: of each of its topics, in one session of Spark.
+    Also removes leftovers of dead attempts. Of a group: for each of its topics, in one session of Spark.
     """
     if group := group_named(environment, pipeline_name):
         _retry_members(environment, group, manifest_id, master, as_json)
@@ -170,9 +170,9 @@ def retry(
 @pipeline_argument()
 @click.option("--manifest", "manifest_id", type=int, help="The manifest to do once more.")
 @click.option("--run-key", help="All manifests of this run.")
-@click.option("--take-over", is_flag=True, help="Also those an attempt is working on; it is fenced.")
-@click.option("--accept-shrunken", is_flag=True, help="Publish it also when fewer records are left than before.")
-@click.option("--append-again", is_flag=True, help="Also where other rows then follow what a topic has already.")
+@click.option("--take-over", is_flag=True, help="Also replay manifests with an attempt at work; it is fenced.")
+@click.option("--accept-shrunken", is_flag=True, help="Publish it also if the source has fewer records than before.")
+@click.option("--append-again", is_flag=True, help="Also if a topic then has other rows behind those of before.")
 @click.option("--why", help="Your reason for --accept-shrunken or --append-again, for the history.")
 @master_option
 @common_options
@@ -220,8 +220,8 @@ def fill(
 ) -> None:
     """Give a sink the manifests done before it was added.
 
-    They are replayed, and published to this sink alone. Exit status 1 when one of them cannot be read any more. Of a
-    group: those of each topic that has the sink.
+    They are replayed, and published to this sink alone. Exit status 1 if one of them can no longer be read. Of a group:
+    for each topic that has the sink.
     """
     environment: Environment = command.obj
     if group := group_named(environment, pipeline_name):
@@ -236,12 +236,12 @@ def fill(
 
 
 def _group_and_topic(environment: Environment, name: str) -> tuple[Group | None, list[str]]:
-    """The group of a name, and the topic when it is that of a member; no group for the name of a pipeline."""
+    """Return the group of a name, and the topic if it names a member; no group for the name of a pipeline."""
     owner, topic = split_name(name)
     group = group_named(environment, owner)
     if group is None or topic is None:
         return group, []
-    find(environment.pipelines, name)  # raises what is wrong with it, and for a topic that is left out
+    find(environment.pipelines, name)  # raises for a wrong member, and for a topic that is left out
     return group, [topic]
 
 
@@ -277,7 +277,9 @@ def _plan_members(
 def _run_members(
     environment: Environment, group: Group, tick: Tick, only: Sequence[str], master: str | None, as_json: bool
 ) -> None:
-    """Plan all, then process and close one after the other, with one Spark. What one lacks does not stop the others."""
+    """Plan all members, then process and close one after the other, with one Spark. A failed member does not stop the
+    others.
+    """
     with opened_group(environment, group) as database:
         members = _plan_members(environment, group, database, tick, only)
         todo: dict[str, tuple[Context, PlannedRun, list[Manifest], list[Manifest]]] = {}
@@ -299,7 +301,7 @@ def _run_members(
                 closing = _closed(environment, context, run.run_key, taken_ids)
                 return [*closing.manifests, *closing.taken_along]
 
-            done += _kept(members.failed, name, work)
+            done += _done_by(members.failed, name, work)
         views = manifest_views(database, database.manifests.find(ids=sorted({*done})))
         output.finished(views, as_json, nothing="nothing is new in any topic")
         _refuse_failed(group, members.failed)
@@ -329,7 +331,7 @@ def _retry_members(
                 todo, left_out = _retried(environment, context, manifest_id, stage)
                 return sorted({manifest.id for manifest in todo} - {manifest.id for manifest in left_out})
 
-            done += _kept(failed, name, work)
+            done += _done_by(failed, name, work)
         views = manifest_views(database, database.manifests.find(ids=done))
         output.finished(views, as_json, nothing="there is nothing to retry")
     _refuse_failed(group, failed)
@@ -338,7 +340,7 @@ def _retry_members(
 def _fill_members(
     environment: Environment, group: Group, sink: str, why: str, master: str | None, as_json: bool, *, dry_run: bool
 ) -> list[Filled]:
-    """Fill the sink of each member that has it; ``NotFound`` when none has."""
+    """Fill the sink of each member that has it. If no member has it, each one fails with ``NotFound``."""
     shared = SharedByMembers(environment, master)
 
     def filled(context: Context) -> Filled:
@@ -350,7 +352,7 @@ def _fill_members(
     with opened_group(environment, group) as database:
         members = open_members(group, planned_topics(group, database), database)
         having = {name: each for name, each in members.done.items() if sink in each[0].sink_names()}
-        members.done = having or members.done  # when none has it, each says so
+        members.done = having or members.done  # if no member has the sink, each one fails
         result = for_each_opened(members, filled)
         show_members(group, result, lambda by_name: output.filled_members(by_name, as_json, sink))
     return [each for _, each in result.done.values()]
@@ -359,7 +361,9 @@ def _fill_members(
 def _retried(
     environment: Environment, context: Context, manifest_id: int | None, stage: SharedByMembers
 ) -> tuple[list[Manifest], list[Manifest]]:
-    """Finish one manifest of a pipeline, or all; returns those that were to be done, and of these those left out."""
+    """Finish one manifest of a pipeline, or all. Return the manifests to finish, and those of them that were left
+    out.
+    """
     refuse_unknown_anywhere(context)
     Publisher(context).sweep(also=[manifest_id] if manifest_id else [])
     todo = unfinished(context, manifest_id)
@@ -377,8 +381,8 @@ def _closed(environment: Environment, context: Context, run_key: str, taken_alon
     return closing
 
 
-def _kept(failed: dict[str, TidemarkError], name: str, work: Callable[[], list[int]]) -> list[int]:
-    """Do a member's work; its error is kept under its name."""
+def _done_by(failed: dict[str, TidemarkError], name: str, work: Callable[[], list[int]]) -> list[int]:
+    """Do the work of a member. Keep its error in ``failed``, under its name."""
     try:
         with about(pipeline=name):
             return work()
@@ -398,6 +402,6 @@ def _work(environment: Environment, context: Context, manifests: list[Manifest],
 
 
 def _views(context: Context, manifests: list[Manifest], left_out: list[Manifest]) -> list[ManifestView]:
-    """Those that were worked on, as they are now."""
+    """Return the manifests that were worked on, in their present state."""
     ids = {manifest.id for manifest in manifests} - {manifest.id for manifest in left_out}
     return manifest_views(context.database, context.database.manifests.find(ids=sorted(ids)))

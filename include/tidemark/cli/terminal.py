@@ -1,7 +1,7 @@
-"""Writes to a terminal: what records, files and servers bring along is text there, and never moves the cursor.
+"""Writes to a terminal. Text from records, files and servers stays text there, and never moves the cursor.
 
-Everything that a command prints goes through ``echo``, ``Console`` or ``Table`` of this module. What standard error
-does not take, because its disk is full or nobody reads it any more, is lost, and the work goes on.
+Everything that a command prints goes through ``echo``, ``Console`` or ``Table`` of this module. If standard error
+cannot be written, because its disk is full or its reader has ended, the text is lost and the work goes on.
 """
 
 import errno
@@ -21,17 +21,17 @@ from rich.text import Text
 from tidemark.errors import WorkFailed
 from tidemark.model.json_values import json_value
 
-# Control characters but tab and line feed, and those that turn the direction of the text after them.
+# Control characters except tab and line feed, and characters that change the direction of the text after them.
 _MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Write each character that a terminal would obey as Python writes it: ``\\x1b`` for ESC."""
+    """Replace each character that a terminal would obey with its Python escape, such as ``\\x1b`` for ESC."""
     return _MOVES.sub(lambda character: ascii(character[0])[1:-1], text)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON in ASCII, which every terminal and pipe takes; DEL is the one that ``json`` leaves."""
+    """Return a value as JSON in ASCII, which every terminal and pipe takes. ``json`` itself does not escape DEL."""
     return json.dumps(value, indent=indent, default=json_value).replace("\x7f", "\\u007f")
 
 
@@ -42,8 +42,7 @@ def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
 
 @contextmanager
 def _written(err: bool) -> Iterator[None]:
-    """Raise ``WorkFailed`` when standard output does not take what is written; click ends a command whose pipe has been
-    closed."""
+    """Raise ``WorkFailed`` if standard output cannot be written. click itself ends a command whose pipe was closed."""
     try:
         yield
     except OSError as error:
@@ -62,7 +61,7 @@ def not_written(error: OSError) -> WorkFailed:
 
 
 def forget_unwritten() -> None:
-    """At the end of a command: what a stream did not take must not make Python fail as it ends."""
+    """Drop what a stream did not take, at the end of a command: otherwise Python would fail while it ends."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -75,14 +74,14 @@ def forget_unwritten() -> None:
 
 
 class Console(console.Console):
-    """Prints text, also inside rich's markup, with nothing in it that a terminal obeys."""
+    """Prints text, also inside rich's markup, without any character that a terminal obeys."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         with _written(self.stderr):
             super().print(*map(_printed, objects), **options)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process, in the middle of its work when it is standard error that nobody reads."""
+        """Go on if nobody reads standard error: rich would end the process in the middle of its work."""
         if not self.stderr:
             super().on_broken_pipe()
 
@@ -104,7 +103,7 @@ def _printed(shown: Any) -> Any:
 
 
 def open_console(stderr: bool = False) -> Console:
-    """Colour only on a terminal; elsewhere wide enough that no cell is cut."""
+    """Return a console with colour only on a terminal, and elsewhere wide enough that no cell is cut."""
     opened = Console(stderr=stderr, highlight=False, soft_wrap=True)
     if not opened.is_terminal:
         opened.width = 200
