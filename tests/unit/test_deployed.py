@@ -256,7 +256,7 @@ def test_a_home_that_cannot_be_written_is_told_and_stops_nothing(
 ) -> None:
     folder.env["TIDEMARK_HOME"] = str(folder.path / "p.yaml")  # a file
     assert folder.read()["flights"][1] is None
-    assert "a mistake in it will take the DAG of pipeline flights away" in caplog.text
+    assert "a mistake in it will remove the DAG of pipeline flights" in caplog.text
 
 
 def test_a_task_reads_no_file_but_the_one_that_had_its_pipeline_when_it_was_last_right(

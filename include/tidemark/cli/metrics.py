@@ -45,7 +45,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     "--listen",
     metavar="[HOST:]PORT",
     callback=_address,
-    help="Serve the gauges at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not "
+    help="Serve gauges at http://HOST:PORT/metrics until Ctrl-C, measured at each request. HOST is 127.0.0.1 if not "
     "set; on another address, everybody can read them.",
 )
 @common_options

@@ -1,1 +1,1 @@
-"""One pipeline file as a whole: its model, and reading it with messages that name file, line and key."""
+"""One pipeline file as a whole: its model, and a reader whose messages name file, line and key."""

@@ -51,12 +51,14 @@ class AirflowTasks(Section):
     )
 
     def retries(self, number: int, delay: timedelta) -> dict[str, object]:
-        """Airflow's arguments of a task that is tried again."""
+        """Return Airflow's arguments for a task that is tried again."""
         pauses = {"retries": number, "retry_delay": delay}
         if self.max_retry_delay is None:
             return pauses
         return {**pauses, "retry_exponential_backoff": 2, "max_retry_delay": max(self.max_retry_delay, delay)}
 
     def process_arguments(self) -> dict[str, object]:
-        """Airflow's arguments of the tasks that process manifests; those that are as Airflow has them are left out."""
+        """Return Airflow's arguments for the tasks that process manifests, without those that are Airflow's
+        defaults.
+        """
         return self.model_dump(include={"pool", "pool_slots", "priority_weight", "queue"}, exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""Pipelines of one folder that read their own output again, by way of others."""
+"""Finds pipelines of one folder that read their own output again, through other pipelines."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -10,12 +10,13 @@ from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline
 
-_GROWN = 3  # topics that no file names, one made of the other: then there is no last one
+_GROWN = 3  # topics on a path that no file names, each made from the one before; more would follow without an end
 
 
 def circle_warnings(pipeline: Pipeline | Group, others: Sequence[Pipeline | Group]) -> list[str]:
-    """A sentence for the shortest circle through which the output of this pipeline, or of the first member of this
-    group that has one, comes back to it; or to its group, whose members then never end."""
+    """Return a sentence for the shortest circle through which output of this pipeline comes back to it. For a group,
+    take the first member with a circle, also one that comes back to its group, whose members then never end.
+    """
     for start in _members(pipeline, others) if isinstance(pipeline, Group) else [pipeline]:
         if path := _circle(start, others):
             return [_sentence(path)]
@@ -23,7 +24,9 @@ def circle_warnings(pipeline: Pipeline | Group, others: Sequence[Pipeline | Grou
 
 
 def _members(group: Group, others: Sequence[Pipeline | Group]) -> Iterator[Pipeline]:
-    """The members of topics that the file names, that single pipelines write, and of one that its pattern matches."""
+    """Yield the members for topics that the file names, that single pipelines write, and for an example of its
+    pattern.
+    """
     written = [
         topic
         for other in others
@@ -41,7 +44,7 @@ def _named(group: Group) -> list[str]:
 
 
 def _member(group: Group, topic: str) -> Iterator[Pipeline]:
-    """The member of a topic, if the file makes one that is right."""
+    """Yield the member for a topic, if the file makes a valid one."""
     if group.reads(topic):
         try:
             yield member(group, topic)
@@ -50,8 +53,9 @@ def _member(group: Group, topic: str) -> Iterator[Pipeline]:
 
 
 def _circle(start: Pipeline, others: Sequence[Pipeline | Group]) -> list[Pipeline]:
-    """The shortest path from a pipeline back to it or, by topics that no file names, to its group; empty if there is
-    none."""
+    """Return the shortest path from a pipeline back to itself or, through topics that no file names, to its group.
+    Empty if there is no circle.
+    """
     paths = [([start], 0)]
     seen = {start.name}
     for path, grown in paths:
@@ -70,7 +74,9 @@ def _circle(start: Pipeline, others: Sequence[Pipeline | Group]) -> list[Pipelin
 
 
 def _readers(writer: Pipeline, others: Sequence[Pipeline | Group]) -> Iterator[tuple[Pipeline, bool]]:
-    """(a pipeline that reads what this one writes, whether its file names the topic or stands for one pipeline)"""
+    """Yield each pipeline that reads what this one writes, and whether a file names the topic or the reader is a single
+    pipeline.
+    """
     for other in others:
         for sink in writer.sinks:
             if isinstance(other, Pipeline):

@@ -1,4 +1,4 @@
-"""``code`` of a pipeline file: the folder with the modules of its transforms, read as texts."""
+"""``code`` of a pipeline file: the folder with the modules of its transforms, read as text."""
 
 import sys
 from typing import Annotated, Final
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 from tidemark.config.base import LoadContext
 from tidemark.config.values import wrong
 
-LARGEST: Final = 2**20  # bytes of all modules: they travel with every order
+LARGEST: Final = 2**20  # bytes of all modules: every order contains them
 _TAKEN: Final = {*sys.stdlib_module_names, "tidemark", "pyarrow", "duckdb"}
 
 

@@ -1,4 +1,4 @@
-"""Refuses topics that ``decode`` of a pipeline file has no decoder for, or several."""
+"""Refuses topics for which ``decode`` of a pipeline file has no decoder, or several."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The pipelines that Airflow has DAGs of. A file that is wrong now takes no DAG away: its last right text is used."""
+"""The pipelines for which Airflow has DAGs. A file that is wrong now removes no DAG: its last valid text is used."""
 
 import os
 import shlex
@@ -30,9 +30,10 @@ from tidemark.pipeline.settings import Pipeline
 
 @dataclass(frozen=True)
 class Deployed:
-    """A pipeline or a group, and what is wrong with its file now; then it is the one of the last right text.
+    """A pipeline or a group. If its file is wrong now, ``problem`` says why, and ``pipeline`` is from its last valid
+    text.
 
-    ``since``: from when on Airflow runs it by this text; None when Airflow has not read it.
+    ``since`` is the time from which Airflow runs it by this text; None if Airflow has not read it.
     """
 
     pipeline: Pipeline | Group
@@ -41,7 +42,9 @@ class Deployed:
 
 
 def deployed(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[Deployed]:
-    """Every pipeline that has a right file in the folder, or had one; what is right now is kept."""
+    """Return every pipeline that has a valid file in the folder, or had one. Keep a copy of the files that are valid
+    now.
+    """
     right, pipelines, _ = _survey(folder, env)
     for file in right:
         _keep(file, env)
@@ -49,10 +52,10 @@ def deployed(folder: Path | str, env: Mapping[str, str] = os.environ) -> list[De
 
 
 def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Deployed:
-    """Only one pipeline, group or member; raises what ``find`` raises when it neither has a right file nor had one.
+    """Return one pipeline, group or member. Raises what ``find`` raises if it has no valid file and never had one.
 
-    The file that had the pipeline when it was last right is read alone. When it has not, other files are searched for
-    the name and not parsed: 300 of them take 10 ms instead of seconds.
+    Read only the file that had the pipeline when it was last valid. If that file no longer has it, search the other
+    files for the name without parsing them: 300 of them take 10 ms instead of seconds.
     """
     owner, topic = split_name(name)
     if topic is not None:
@@ -72,7 +75,9 @@ def deployed_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
 
 
 def pipeline_named(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of ``deployed_named``; raises ``ConfigurationError`` for the name of a group, as ``find`` does."""
+    """Return the pipeline of ``deployed_named``. Raises ``ConfigurationError`` for the name of a group, as ``find``
+    does.
+    """
     pipeline = deployed_named(folder, name, env).pipeline
     return find(folder, name, env) if isinstance(pipeline, Group) else pipeline
 
@@ -80,11 +85,12 @@ def pipeline_named(folder: Path | str, name: str, env: Mapping[str, str] = os.en
 def known_files(
     folder: Path | str, planned: Collection[str], env: Mapping[str, str] = os.environ
 ) -> dict[str, Deployed | ConfigurationError | None]:
-    """By name, what the files say of the ``planned`` pipelines (None: nothing) and of all others; nothing is kept.
+    """Return, by name, what the files say of the ``planned`` pipelines (None: nothing) and of all others. Keeps no
+    copies.
 
-    A file that is wrong and never was right stands for the pipeline that it names, if it was planned and has no other
-    file; else it stands for itself, with its own name as the pipeline's. For a group stand those of its members that
-    are ``planned``; the group itself when it is named there, or has none.
+    A file that is wrong and was never valid stands for the pipeline that it names, if that was planned and has no other
+    file. Otherwise it stands under its own file name. A group is replaced by its ``planned`` members, unless the group
+    itself is planned too, or has no planned member.
     """
     _, pipelines, problem = _survey(folder, env)
     known: dict[str, Deployed | ConfigurationError | None] = dict.fromkeys(planned)
@@ -103,7 +109,7 @@ def known_files(
 
 
 def _members(deployed: Deployed, planned: Collection[str]) -> dict[str, Deployed | ConfigurationError | None]:
-    """The planned members of a group by name, those whose topic the file reads; none for a pipeline."""
+    """Return the planned members of a group, by name, whose topics the file reads; none for a pipeline."""
     group = deployed.pipeline
     members: dict[str, Deployed | ConfigurationError | None] = {}
     if not isinstance(group, Group):
@@ -121,8 +127,9 @@ def _members(deployed: Deployed, planned: Collection[str]) -> dict[str, Deployed
 def known_file(
     folder: Path | str, name: str, env: Mapping[str, str] = os.environ
 ) -> Deployed | ConfigurationError | None:
-    """Return what the files say of one pipeline, as ``known_files`` does of all, and as quickly as
-    ``deployed_named``."""
+    """Return what the files say of one pipeline, as ``known_files`` does for all, but as quickly as
+    ``deployed_named``.
+    """
     try:
         return deployed_named(folder, name, env)
     except (ConfigurationError, NotFound):
@@ -134,18 +141,20 @@ def _problems(error: ConfigurationError | None) -> tuple[FileProblem, ...]:
 
 
 def files_of(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files that are a pipeline's, right or wrong, and what is kept of it: without them it has no DAG.
+    """Return the files of a pipeline, valid or not, and the copies that Tidemark has kept of them. If there are none,
+    the pipeline has no DAG.
 
-    Raises ``ConfigurationError`` for a folder that is not there, and for a file that does not show whose it is.
+    Raises ``ConfigurationError`` if the folder does not exist, or if a wrong file does not show which pipeline it
+    belongs to.
     """
     named = [file for file, pipeline in load_each(folder, env) if _is_of(file, pipeline, name)]
     return [*named, *kept_paths(name, folder, env)]
 
 
 def _is_of(file: Path, pipeline: Pipeline | Group | InvalidPipelines, name: str) -> bool:
-    """Return whether a file is the pipeline's; a wrong file is known by its text.
+    """Return whether a file belongs to the pipeline. A wrong file is recognized by its text.
 
-    A member is of the file of its group, unless that leaves its topic out.
+    A member belongs to the file of its group, unless that file leaves its topic out.
     """
     owner, topic = split_name(name)
     if isinstance(pipeline, Pipeline):
@@ -158,17 +167,17 @@ def _is_of(file: Path, pipeline: Pipeline | Group | InvalidPipelines, name: str)
 
 
 def refuse_wrong_files(folder: Path | str, env: Mapping[str, str] = os.environ) -> None:
-    """Raise all that is wrong with the files of a folder, and with those that are not there any more."""
+    """Raise all problems of the files of a folder, also those of files that no longer exist."""
     _, _, problem = _survey(folder, env)
     if problem:
         raise problem
 
 
 def _likely(folder: Path | str, name: str, env: Mapping[str, str]) -> Iterator[list[Path]]:
-    """First the file that is known to be the pipeline's, then with it all that show the name."""
+    """Yield first the file that is known to have the pipeline, then this file together with all that show its name."""
     try:
         files = pipeline_files(folder)
-    except ConfigurationError:  # told by _survey
+    except ConfigurationError:  # _survey reports it
         return
     kept = kept_file(name, folder, env)
     own = [file for file in files if kept and file.name == kept.file.name]
@@ -180,7 +189,7 @@ def _likely(folder: Path | str, name: str, env: Mapping[str, str]) -> Iterator[l
 def _survey(
     folder: Path | str, env: Mapping[str, str]
 ) -> tuple[list[RightFile], list[Deployed], ConfigurationError | None]:
-    """The files that are right, all pipelines that are or were there, and all problems as one error."""
+    """Return the valid files, all pipelines that the folder has or had, and all problems as one error."""
     try:
         right, problems = load_files(pipeline_files(folder), env)
     except ConfigurationError as no_folder:
@@ -204,13 +213,13 @@ def _last_right(files: list[KeptFile], problem: ConfigurationError, env: Mapping
     for file in files:
         try:
             pipelines.append(Deployed(parse(file.file, file.text, dict(file.named), env), problem))
-        except InvalidPipelines:  # a variable is not set any more, or this version refuses what an older one took
+        except InvalidPipelines:  # a variable is no longer set, or this version refuses what an older one accepted
             continue
     return pipelines
 
 
 def _lost(kept: KeptFile, env: Mapping[str, str]) -> FileProblem:
-    """Its file is gone, or names another pipeline now."""
+    """Return the problem of a kept file that no longer exists, or that now names another pipeline."""
     name = kept.pipeline_name
     give_up = f"or, to remove pipeline {name}: rm {shlex.quote(str(kept_path(name, kept.file.parent, env)))}"
     if kept.file.exists():

@@ -1,10 +1,10 @@
 """A file with ``each_topic`` is a template: each topic that its source reads has a pipeline of its own, a member.
 
-    each_topic: true      # or what differs, by topic: {shop.orders: {sinks: [..]}, shop.audit: false}
+    each_topic: true      # or the differences, by topic: {shop.orders: {sinks: [..]}, shop.audit: false}
 
-A member is called ``GROUP.TOPIC``: no name of a file has a dot, so the first dot ends that of the group, and two topics
-never give one name. It is made of the text of the file and of its topic alone: nobody keeps a list of members beside
-the manifest database, which knows those that were planned.
+A member is called ``GROUP.TOPIC``. No name of a file has a dot, so the first dot ends the group's name, and two topics
+never have the same name. A member is made only of the file's text and its topic: members are listed nowhere but in the
+manifest database, which knows those that were planned.
 """
 
 import re
@@ -28,31 +28,32 @@ JSON_SCHEMA: Final = {
         {"type": "object", "additionalProperties": {"anyOf": [{"const": False}, {"type": "object"}]}},
     ],
 }
-LONGEST: Final = 255  # bytes of the folder that has a member's records, on most file systems
-# What the DAG and its tasks share, and what a session of Spark has.
+LONGEST: Final = 255  # bytes of a folder's name, on most file systems: a member has its own folder
+# Keys that the DAG and its tasks share, or that belong to a session of Spark.
 SHARED: Final = (
     "pipeline", "schedule", "start_date", "catchup", "max_active_runs", "retries", "retry_delay", "unfinished",
     "airflow", "spark",
 )  # fmt: skip
 FILLED: Final = ("description", "decode", "transform", "expect", "event_time", "sinks")  # where {topic} is replaced
 PROBES: Final = ("a.topic", "b.topic")
-# The name of a file that each topic has, with one place in it.
+# The name of a file of each topic, with one placeholder.
 _OWN_FILE: Final = re.compile(
     r"(?P<folder>(?:[^\s{}*?\[\]]*/)?)(?P<head>[^\s{}*?\[\]/]*)\{(?P<place>\w+)\}(?P<tail>[^\s{}*?\[\]]*\.\w+)"
 )
-_IN_A_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # it is a part of paths
+_IN_A_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # because the name is a part of paths
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """The group and the topic of a member; the name and None of any other pipeline."""
+    """Return the group and the topic of a member; for any other pipeline, its name and None."""
     group, dot, topic = name.partition(".")
     return group, topic if dot else None
 
 
 @dataclass(frozen=True)
 class Template:
-    """The file as plain values, without ``each_topic``; ``differences`` by topic as the file has them, ``False`` for
-    one that is left out."""
+    """The file as plain values, without ``each_topic``. ``differences`` has, by topic, the values of the file, or
+    ``False`` for a topic that is left out.
+    """
 
     name: str
     value: Mapping[str, Any]
@@ -67,7 +68,7 @@ class Template:
         return f"{self.name}.{topic}"
 
     def listed(self) -> tuple[str, ...]:
-        """The topics that the source names one by one."""
+        """Return the topics that the source names one by one."""
         named = self._source().get(self._topics_key())
         return tuple(each for each in named if isinstance(each, str)) if isinstance(named, list) else ()
 
@@ -76,15 +77,17 @@ class Template:
         return any(self._source().get(key) is not None for key in self.source.selecting_keys - {self._topics_key()})
 
     def without_difference(self) -> list[str]:
-        """The topics that the source names one by one and that do not differ."""
+        """Return the topics that the source names one by one and that have no difference."""
         return [topic for topic in self.listed() if topic not in self.differences]
 
     def probes(self) -> tuple[str, ...]:
-        """Topics to try the template with, in place of those that the file does not name."""
+        """Return made-up topics to try the template with, if its source also reads topics that the file does not
+        name.
+        """
         return PROBES if self.reads_others() else ()
 
     def examples(self) -> list[str]:
-        """A topic that the pattern of the source matches, where a simple one can be made up."""
+        """Return a topic that the pattern of the source matches, if a simple one can be made up."""
         pattern = str(self._source().get("topics_regex", ""))
         topic = re.sub(r"\\(.)", r"\1", re.sub(r"\(\?P<\w+>[^()]*\)|\.[*+]", "example", pattern))
         try:
@@ -93,8 +96,9 @@ class Template:
             return []
 
     def topics_with_files(self, folder: Path) -> list[str]:
-        """The topics without a difference that have a file of their own, such as ``schemas/{topic}.json`` below the
-        folder: a template that names such a file cannot be tried with a topic that is made up."""
+        """Return the topics without a difference that have a file of their own below the folder, such as
+        ``schemas/{topic}.json``. A template that names such a file cannot be tried with a made-up topic.
+        """
         topics: dict[str, None] = {}
         for text in _texts([self.value.get(key) for key in FILLED]):
             named = _OWN_FILE.fullmatch(text)
@@ -107,7 +111,7 @@ class Template:
         return [topic for topic in topics if topic not in self.differences]
 
     def _topics_of(self, place: str, word: str) -> Iterator[str]:
-        """The topic of which the pattern of the source gives this word for a place, where it can be told."""
+        """Yield the topic for which the pattern of the source puts this word into a placeholder, if it can be found."""
         pattern = str(self._source().get("topics_regex", ""))
         whole = re.sub(rf"\(\?P<{place}>[^()]*\)", lambda _: re.escape(word), pattern)
         topic = word if place == "topic" else re.sub(r"\\(.)", r"\1", whole)
@@ -115,7 +119,9 @@ class Template:
             yield topic
 
     def filled(self, topic: str) -> dict[str, Any]:
-        """The file of a member, as plain values. Raises ``ValidationError`` for what no difference may say."""
+        """Return the file of a member as plain values. Raises ``ValidationError`` for a difference that is not
+        allowed.
+        """
         self._refuse(topic)
         merged = _merged(self.value, self.differences.get(topic) or {})
         words = {"topic": topic, **self._captured(topic)}
@@ -125,7 +131,7 @@ class Template:
         return {**values, "source": {self.kind: {**own, self._topics_key(): [topic]}}}
 
     def place_in_file(self, topic: str, place: Place) -> Place:
-        """Return where the file says what stands at a place of a member: below ``each_topic``, or in the template."""
+        """Return the place in the file of a value of a member: below ``each_topic``, or in the template."""
         differs: Any = self.differences.get(topic)
         base: Any = self.value
         path: list[str | int] = []
@@ -182,18 +188,20 @@ class Template:
         return self.source.model_fields["topics"].alias or "topics"
 
     def _captured(self, topic: str) -> dict[str, str]:
-        """The named groups of the pattern; of a topic that it does not match each has the whole topic."""
+        """Return the named groups of the pattern, by name. If the pattern does not match the topic, each has the whole
+        topic.
+        """
         pattern = self._source().get("topics_regex")
         try:
             compiled = re.compile(pattern if isinstance(pattern, str) else "")
-        except re.error:  # the settings of the source say it
+        except re.error:  # the settings of the source report it
             return {}
         match = compiled.fullmatch(topic)
         return {name: (match[name] or "") if match else topic for name in compiled.groupindex}
 
 
 def template(value: Mapping[str, Any]) -> Template:
-    """The template of a file. Raises ``ValidationError`` for what concerns all members."""
+    """Return the template of a file. Raises ``ValidationError`` for problems of all members."""
     wish, source = value[KEY], value.get("source")
     if wish is not True and not isinstance(wish, Mapping):
         raise wrong_at(KEY, "must be true, or hold what differs, by topic")
@@ -231,13 +239,17 @@ def _replaced(value: Any, words: Mapping[str, str], key: str = "") -> Any:
 
 
 def identifier(topic: str) -> str:
-    """The name of a table: in lower case, with ``_`` for whatever else a topic may have."""
+    """Return the name of a table for a topic: in lower case, with ``_`` for each character that is not a letter, digit
+    or ``_``.
+    """
     name = re.sub(r"[^a-z0-9_]", "_", topic.lower())
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _merged(base: Any, differs: Any, key: str = "") -> Any:
-    """Mappings key by key, sinks by their names; anything else is replaced, and so is a section of another format."""
+    """Merge mappings key by key, and sinks by their names. Replace anything else, and a section with another
+    ``format``.
+    """
     if key == "sinks" and isinstance(base, list) and isinstance(differs, list):
         return _merged_sinks(base, differs)
     if not isinstance(base, Mapping) or not isinstance(differs, Mapping):
@@ -256,7 +268,9 @@ def _merged_sinks(base: list[Any], differs: list[Any]) -> list[Any]:
 
 
 def _place_of_sink(base: list[Any], differs: list[Any], number: str | int) -> int:
-    """Return which of the entries that differ became the sink of this number; -1 for none."""
+    """Return the index in ``differs`` of the entry that became the sink of this number; -1 if the sink has no
+    difference.
+    """
     merged = _merged_sinks(base, differs)
     if not isinstance(number, int) or number >= len(merged):
         return -1

@@ -39,8 +39,9 @@ def _earliest(value: object) -> datetime:
 
 
 class EventTimeSettings(Section):
-    """The time at which a record happened: the source's timestamp when neither ``field``, ``header`` nor ``source`` is
-    set."""
+    """The time at which a record happened. Without ``field``, ``header`` and ``source`` it is the source's
+    timestamp.
+    """
 
     field: str | None = Field(
         default=None,
@@ -121,7 +122,7 @@ class EventTimeSettings(Section):
         return self
 
     def order(self) -> dict[str, Any]:
-        """Return what the executors need; without ``field`` and ``header`` it is the source's timestamp."""
+        """Return what the executors need. Without ``field`` and ``header``, event time is the source's timestamp."""
         return {
             "field": self.field,
             "header": self.header,
@@ -136,7 +137,7 @@ class EventTimeSettings(Section):
 
 
 def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
-    """Raise unless the rows have the field of an event time, with a type that can hold a time."""
+    """Raise if the rows lack the field of an event time, or if it has a type that cannot hold a time."""
     if event_time.field is None:
         return
     types = rows.field_types()
@@ -156,7 +157,7 @@ def check_field(event_time: EventTimeSettings, rows: RowSettings) -> None:
 
 
 def _check_entries(path: str, decode: DecodeByTopic) -> None:
-    """Raise for topics whose schema lacks the field, when others have it: no record of theirs would have a time."""
+    """Raise for topics whose schema lacks the field while others have it: none of their records would have a time."""
     lacking = [entry for entry in decode.entries if _member(entry.columns() or {}, path) is None]
     if lacking and len(lacking) < len(decode.entries):
         named = [name for entry in lacking for name in (*entry.topics, entry.topics_regex) if name]
@@ -168,7 +169,7 @@ def _check_entries(path: str, decode: DecodeByTopic) -> None:
 
 
 def _member(types: dict[str, str], path: str) -> str | None:
-    """The type of a field, or of a member of structs, as text; None for a path that leads nowhere."""
+    """Return the type of a field, or of a member of structs, as text; None if no field has this path."""
     if path in types:
         return types[path]
     members, kind = types, None
@@ -181,8 +182,9 @@ def _member(types: dict[str, str], path: str) -> str | None:
 
 
 def _members(kind: str) -> dict[str, str]:
-    """Return the members of a type as Arrow writes it, ``struct<a: int64, b: list<item: string>>``; a type that is no
-    struct has no members."""
+    """Return the members of a type as Arrow writes it, such as ``struct<a: int64, b: list<item: string>>``; no members
+    if it is not a struct.
+    """
     if not kind.startswith("struct<"):
         return {}
     pieces, depth = [""], 0
@@ -197,7 +199,7 @@ def _members(kind: str) -> dict[str, str]:
 
 
 def _paths(types: dict[str, str]) -> list[str]:
-    """The names that can be written: top-level fields, and members of structs below them."""
+    """Return the paths that may be written: fields at the top, and members of structs below them."""
     paths = []
     for name, kind in types.items():
         members = _members(kind)

@@ -26,7 +26,7 @@ class Otherwise(StrEnum):
 
 
 class Expectation(Section):
-    """A condition that each row should meet; one without other keys may be written as its text alone."""
+    """A condition that each row should meet. A condition without other keys may be written as text alone."""
 
     check: str = Field(
         min_length=1,
@@ -58,7 +58,7 @@ class Expectation(Section):
     @field_validator("name")
     @classmethod
     def _printable(cls, name: str) -> str:
-        if not name.isprintable():  # it stands in tables, labels of metrics and dead letters
+        if not name.isprintable():  # the name appears in tables, labels of metrics and dead letters
             raise wrong("must be one line of characters that can be printed")
         return name
 
@@ -71,7 +71,9 @@ class Expectation(Section):
 
 
 def check_expectations_of_file(expect: Sequence[Expectation], rows: RowSettings | None) -> None:
-    """Raise for the first expectation that is wrong; ``rows`` is None while a schema registry has the columns."""
+    """Raise for the first expectation that is wrong. ``rows`` is None while only a schema registry knows the
+    columns.
+    """
     if len(expect) > MOST_EXPECTATIONS:
         raise wrong_at(MOST_EXPECTATIONS, f"is one too many: there may be {MOST_EXPECTATIONS}")
     names: set[str] = set()

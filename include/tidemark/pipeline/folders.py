@@ -1,5 +1,6 @@
-"""Finds pipelines that write one topic into the same folders, where who lists these folders sees its records twice, and
-sinks whose folders lie in each other."""
+"""Finds pipelines that write one topic into the same folders, so that readers of these folders see its records twice;
+and sinks whose folders lie in each other.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from tidemark.sinks.settings import nested_folders
 
 @dataclass(frozen=True)
 class StreamFolders:
-    """The folders of one topic in one sink, with times open, and the pipelines that may write there too.
+    """The folders of one topic in one sink, with placeholders for times, and the pipelines that may write there too.
 
     ``success_files``: files there say which hours are complete, so no other pipeline may write there.
     """
@@ -31,7 +32,7 @@ class StreamFolders:
 
 
 def stream_folders(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolders]:
-    """The folders of these topics in every sink that is read by listing folders."""
+    """Return the folders of these topics in every sink that is read by listing folders."""
     return [
         StreamFolders(pipeline.name, sink.name, topic, folders, sink.sharing(), sink.shows_hours())
         for sink in pipeline.sinks
@@ -48,8 +49,9 @@ def folders_read(pipeline: Pipeline, topics: Iterable[str]) -> list[StreamFolder
 def meetings(
     own: Sequence[StreamFolders], others: Iterable[StreamFolders]
 ) -> Iterator[tuple[StreamFolders, StreamFolders]]:
-    """Pairs that share a topic and folders, and may not: neither file names the other pipeline in ``shared_with``, or
-    one of them puts success files there."""
+    """Yield pairs that share a topic and folders, and may not: neither file names the other pipeline in
+    ``shared_with``, or one of them writes success files there.
+    """
     for other in others:
         for mine in own:
             alike = mine.topic == other.topic and mine.pipeline != other.pipeline
@@ -60,7 +62,7 @@ def meetings(
 
 @dataclass(frozen=True)
 class Meeting:
-    """Folders of a pipeline that meet those of another one: its plan, or the one that comes later, is refused."""
+    """An overlap of folders of two pipelines. The plan of this pipeline, or of the one that comes later, is refused."""
 
     what: str
     next_step: str
@@ -75,11 +77,11 @@ def meetings_of(
     stored: Sequence[StreamFolders] = (),
     is_published: Callable[[str, str], bool] = lambda *_: False,
 ) -> list[Meeting]:
-    """Return the places where folders of a pipeline meet those of others: its ``own`` ones those of their files, and
-    ``stored`` ones.
+    """Return the overlaps of a pipeline's folders with those of other pipelines: of its ``own`` ones with those in the
+    other files and with ``stored`` ones.
 
-    Folders that are stored stay whatever other files say. ``is_published``, of a pipeline and a sink: it has come to
-    its place already, so nobody moves it, and its place itself refuses who comes later.
+    Stored folders count whatever other files say. ``is_published`` returns whether a pipeline and sink have already
+    published to their place. Then the sink cannot be moved, and its place itself refuses a later one.
     """
     new = [folders for folders in own if folders not in stored]
     shared = dict.fromkeys([*meetings(own, stored), *meetings(new, of_files)])
@@ -92,14 +94,16 @@ def meetings_of(
 def _nested_places(
     pipeline: Pipeline, others: Iterable[Pipeline], is_published: Callable[[str, str], bool]
 ) -> Iterator[Meeting]:
-    """One for each sink of another pipeline in whose folder one of this pipeline lies, or the other way round."""
+    """Yield an overlap for each sink of another pipeline whose folder lies inside one of this pipeline, or contains
+    it.
+    """
     for other in others:
         for sink, beside in product(pipeline.sinks, other.sinks if other.name != pipeline.name else ()):
             nested = nested_folders(sink, pipeline.name, beside, other.name)
             if nested and not is_published(pipeline.name, sink.name) and not is_published(other.name, beside.name):
                 yield Meeting(
                     f"sink {sink.name} writes to {nested[0]}, and sink {beside.name} of pipeline {other.name} to "
-                    f"{nested[1]}: one lies in the other, and the later one is refused",
+                    f"{nested[1]}: one folder lies in the other, and the later sink is refused",
                     "give each a folder of its own",
                 )
 
@@ -115,7 +119,7 @@ def what_is_wrong(mine: StreamFolders, other: StreamFolders) -> str:
 
 
 def way_in(member: str, other: str) -> str:
-    """Return how a pipeline that copies a topic becomes the member of a group."""
+    """Return how a pipeline that copies a topic becomes a member of a group."""
     return (
         f"to go on with {other} as a member of the group, remove its file, then: tidemark rename pipeline {other} "
         f"{member} --why TEXT; or leave the topic out, each_topic: {{{split_name(member)[1]}: false}}"
@@ -123,8 +127,9 @@ def way_in(member: str, other: str) -> str:
 
 
 def remedy(mine: StreamFolders, other: StreamFolders) -> str:
-    """Return how to keep the folders apart, or to allow it; for a member of a group also how the other pipeline becomes
-    that member."""
+    """Return how to keep the folders apart, or how to allow the overlap; for a member of a group, also how the other
+    pipeline becomes that member.
+    """
     for member, single in ((mine, other), (other, mine)):
         if split_name(member.pipeline)[1] is not None:
             return f"{way_in(member.pipeline, single.pipeline)}; or give it another root or layout"

@@ -1,4 +1,4 @@
-"""A file with ``each_topic``: what its members share; ``loader.member`` makes the pipeline of one topic."""
+"""A file with ``each_topic``: its parts that all members share. ``loader.member`` makes the pipeline of one topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ from tidemark.sources.settings import SourceSettings
 
 @dataclass(frozen=True)
 class Group:
-    """``shared`` is the pipeline of the template: its source reads all topics, its sinks are those of one of them.
+    """A group. ``shared`` is the pipeline of the template: its source reads all topics, its sinks are those of one
+    topic.
 
-    ``wrong``: topics with a difference that is wrong, and its problems; the others go on.
+    ``wrong`` has the problems of topics whose difference is wrong; the other topics go on.
     """
 
     template: Template = field(repr=False)
@@ -35,17 +36,17 @@ class Group:
         return self.shared.source
 
     def reads(self, topic: str) -> bool:
-        """Return whether the file makes a member of a topic."""
+        """Return whether the file makes a member for a topic."""
         return self.source.reads(topic) and not self.template.leaves_out(topic)
 
     def member_name(self, topic: str) -> str:
         return self.template.member_name(topic)
 
     def connections(self) -> set[str]:
-        """The ids of the Airflow connections that the file names, also below ``each_topic``."""
+        """Return the ids of the Airflow connections that the file names, also below ``each_topic``."""
         return set(self.connection_ids)
 
 
 def shared_settings(pipeline: Pipeline | Group) -> Pipeline:
-    """Everything that a DAG and its tasks need of a file: schedule, retries, Spark, source."""
+    """Return the settings that a DAG and its tasks need: schedule, retries, Spark, source."""
     return pipeline.shared if isinstance(pipeline, Group) else pipeline

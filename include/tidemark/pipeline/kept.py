@@ -1,10 +1,12 @@
-"""Pipeline files as they were when they were last right, one JSON file per pipeline below ``TIDEMARK_HOME/_pipelines``.
+"""Copies of pipeline files from when they were last valid, one JSON file per pipeline below
+``TIDEMARK_HOME/_pipelines``.
 
-It has the name of the pipeline. Where another folder of pipelines has that file already, it has a hash of its own
-folder, too: nobody's is replaced, also not while a folder is not there.
+The copy has the name of the pipeline. If another folder of pipelines has that name already, the name also has a hash of
+its own folder. So no copy is replaced, even while a folder is missing.
 
-They are not kept beside the files, because that folder is often read-only or a checkout, and not in the database,
-because Airflow reads DAG files every few seconds. No value of a variable is kept: the texts still say ``${NAME}``.
+Copies are not kept beside the files, because that folder is often read-only or a checkout. They are not in the
+database, because Airflow reads DAG files every few seconds. No value of a variable is kept: the texts still say
+``${NAME}``.
 """
 
 import json
@@ -23,9 +25,10 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeptFile:
-    """``file`` is absolute. ``named``: the texts of the files that it names, such as a schema, by these names.
+    """A kept copy. ``file`` is absolute. ``named`` has the texts of the files that it names, such as a schema, by these
+    names.
 
-    ``since``: when this text was kept first; None before that.
+    ``since`` is the time at which this text was first kept; None before that.
     """
 
     pipeline_name: str
@@ -36,7 +39,9 @@ class KeptFile:
 
 
 def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> Path:
-    """Whoever removes this file gives the pipeline up: without its pipeline file it has no DAG any more."""
+    """Return the path of a pipeline's copy. To remove this file gives the pipeline up: without a pipeline file it then
+    has no DAG.
+    """
     folder = Path(pipelines).absolute()
     plain = _folder(env) / f"{pipeline_name}.json"
     own = plain.with_suffix(f".{sha256(str(folder).encode()).hexdigest()[:12]}.json")
@@ -47,8 +52,9 @@ def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str])
 
 
 def kept_paths(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> list[Path]:
-    """Return what is kept of a pipeline of one folder, by whatever path it was read; what names a folder that is not on
-    this machine, or cannot be read, may be of it."""
+    """Return the copies of a pipeline of one folder, by whichever path the folder was read. A copy may belong to it if
+    it names a folder that is not on this machine, or cannot be read.
+    """
     folder, paths = Path(pipelines).resolve(), []
     for path in sorted(_folder(env).glob("*.json")):
         if _name(path) == pipeline_name:
@@ -59,19 +65,21 @@ def kept_paths(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]
 
 
 def kept_file(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> KeptFile | None:
-    """None when no file of that folder had the pipeline when it was right, or when what was kept cannot be read."""
+    """Return the copy of a pipeline of this folder; None if no valid file there ever had it, or if the copy cannot be
+    read.
+    """
     kept = _read(kept_path(pipeline_name, pipelines, env))
     return kept if kept and kept.file.parent == Path(pipelines).absolute() else None
 
 
 def kept_files(pipelines: Path | str, env: Mapping[str, str]) -> list[KeptFile]:
-    """The kept files of one folder of pipelines, sorted by pipeline."""
+    """Return the copies of one folder of pipelines, ordered by pipeline."""
     names = sorted({_name(path) for path in _folder(env).glob("*.json")})
     return [kept for name in names if (kept := kept_file(name, pipelines, env))]
 
 
 def keep(file: KeptFile, env: Mapping[str, str]) -> None:
-    """Write in one step, unless the same is kept; a folder that cannot be written is told in the log only."""
+    """Write a copy in one step, unless it is unchanged. If the folder cannot be written, only the log says so."""
     path = kept_path(file.pipeline_name, file.file.parent, env)
     if _read(path) == file:
         return
@@ -85,7 +93,7 @@ def keep(file: KeptFile, env: Mapping[str, str]) -> None:
         Path(part).replace(path)
     except OSError as problem:
         LOG.warning(
-            "%s is right and cannot be kept in %s: %s; a mistake in it will take the DAG of pipeline %s away",
+            "%s is valid and cannot be kept in %s: %s; a mistake in it will remove the DAG of pipeline %s",
             file.file, path, problem.strerror, file.pipeline_name,
         )  # fmt: skip
 
@@ -95,7 +103,7 @@ def _folder(env: Mapping[str, str]) -> Path:
 
 
 def _name(path: Path) -> str:
-    """The pipeline whose file it is: no name of a pipeline has a dot."""
+    """Return the pipeline of a copy: no name of a pipeline has a dot."""
     return path.name.partition(".")[0]
 
 

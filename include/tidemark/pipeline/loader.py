@@ -1,7 +1,7 @@
 """Reads pipeline files. Each problem has file, line, key, what is wrong and what is allowed.
 
-The path of a schema file is relative to its pipeline file, a lake root to ``TIDEMARK_HOME``, by default the current
-folder.
+The path of a schema file is relative to its pipeline file; a lake root is relative to ``TIDEMARK_HOME``, by default the
+current folder.
 """
 
 import os
@@ -33,7 +33,7 @@ _LARGEST_FILE: Final = 2**20
 
 
 def pipeline_files(folder: Path | str) -> list[Path]:
-    """The YAML files of a folder, sorted by name; without subfolders and hidden files."""
+    """Return the YAML files of a folder, sorted by name; without subfolders and hidden files."""
     path = Path(folder)
     if not path.is_dir():
         raise ConfigurationError(
@@ -49,14 +49,14 @@ def pipeline_files(folder: Path | str) -> list[Path]:
 
 
 def load(path: Path | str, env: Mapping[str, str] = os.environ) -> Pipeline | Group:
-    """The pipeline or the group of one file; raises ``InvalidPipelines`` with all problems of the file."""
+    """Return the pipeline or the group of one file. Raises ``InvalidPipelines`` with all problems of the file."""
     file = Path(path)
     return parse(file, _text(file), {}, env)
 
 
 def parse(file: Path, text: str, named: dict[str, str], env: Mapping[str, str]) -> Pipeline | Group:
-    """The pipeline of a file's text, or the group when it has ``each_topic``. ``named``: texts of files that it names;
-    what is not among them is read and added.
+    """Return the pipeline of a file's text, or the group if it has ``each_topic``. ``named`` has texts of files that it
+    names; missing ones are read and added.
 
     Raises ``InvalidPipelines`` with all problems.
     """
@@ -94,7 +94,9 @@ def _invalid(file: str, problems: Sequence[tuple[int, Place, str]]) -> InvalidPi
 
 
 def _group(file: str, document: Document, load_context: LoadContext) -> Group:
-    """Raises ``ValidationError`` for what concerns all members: what the template says without any difference."""
+    """Return the group of a file. Raises ``ValidationError`` for problems of all members, which the template has
+    without any difference.
+    """
     template = each_topic.template(document.value)
     alike, of_alike = _made_or_wrong(template, template.without_difference(), load_context)
     alike += _tried(template, load_context)
@@ -113,7 +115,7 @@ def _group(file: str, document: Document, load_context: LoadContext) -> Group:
         if of_alike or len(wrong) == 1:
             raise next(iter(errors.values()))
         first = next(iter(wrong.values())).what
-        raise wrong_at(each_topic.KEY, f"has no topic that is right; of the first: {first}")
+        raise wrong_at(each_topic.KEY, f"has no valid topic; the first one: {first}")
     example = template.filled(members[0].source.topics[0])
     shared_values = {**example, "source": template.value["source"]}
     shared = Pipeline.model_validate(shared_values, context=load_context)
@@ -131,7 +133,7 @@ def _group(file: str, document: Document, load_context: LoadContext) -> Group:
 def _made_or_wrong(
     template: Template, topics: Sequence[str], load_context: LoadContext
 ) -> tuple[list[Pipeline], dict[str, ValidationError]]:
-    """The pipelines of these topics, and by topic what is wrong with the others."""
+    """Return the pipelines of these topics, and the errors of the others by topic."""
     pipelines: list[Pipeline] = []
     errors: dict[str, ValidationError] = {}
     for topic in topics:
@@ -143,9 +145,10 @@ def _made_or_wrong(
 
 
 def _tried(template: Template, load_context: LoadContext) -> list[Pipeline]:
-    """The template with topics that the file does not name: made-up ones, or those that have a file of their own.
+    """Return pipelines of the template for topics that the file does not name: made-up ones, or those that have a file
+    of their own.
 
-    Raises ``ValidationError`` when it is wrong with each.
+    Raises ``ValidationError`` if the template is wrong with every one.
     """
     probes = template.probes()
     pipelines, errors = _made_or_wrong(template, probes, load_context)
@@ -157,16 +160,16 @@ def _tried(template: Template, load_context: LoadContext) -> list[Pipeline]:
 
 
 def _made(template: Template, topic: str, load_context: LoadContext) -> Pipeline:
-    """Raises ``ValidationError`` with places of the merged values."""
+    """Return the member for a topic. Raises ``ValidationError`` with places in the merged values."""
     pipeline = Pipeline.model_validate(template.filled(topic), context=load_context)
     return pipeline.model_copy(update={"name": template.member_name(topic)})
 
 
 def _refuse_one_target(members: Sequence[Pipeline]) -> None:
-    """Raise ``ValidationError`` when two topics without a difference would be written to one place."""
+    """Raise ``ValidationError`` if two topics without a difference would be written to the same place."""
     for first, second in combinations(members[:3], 2):
         for index, sink in enumerate(first.sinks):
-            if sink.folders_of(first.name, first.source.topics[0]):  # the files of a topic are told by their names
+            if sink.folders_of(first.name, first.source.topics[0]):  # the names of the files tell topics apart
                 continue
             if any(sink.meets(other) for other in second.sinks):
                 raise wrong_at(("sinks", index, sink.kind), f"has one target for all topics, {sink.target}: write "
@@ -174,7 +177,7 @@ def _refuse_one_target(members: Sequence[Pipeline]) -> None:
 
 
 def member(group: Group, topic: str) -> Pipeline:
-    """The pipeline of one topic of a group; raises ``InvalidPipelines`` with the lines of the file."""
+    """Return the pipeline of one topic of a group. Raises ``InvalidPipelines`` with the lines of the file."""
     if topic in group.wrong:
         raise group.wrong[topic]
     try:
@@ -184,12 +187,13 @@ def member(group: Group, topic: str) -> Pipeline:
 
 
 def member_of_file(group: Group, topic: str) -> Pipeline:
-    """Like ``member``, of a topic that a person named; raises ``NotFound`` for one that the file leaves out or does not
-    read."""
+    """Return the same as ``member``, for a topic that you named. Raises ``NotFound`` if the file leaves it out or does
+    not read it.
+    """
     if group.template.leaves_out(topic):
         raise NotFound(
             f"{group.name} leaves topic {topic} out, as its file says {each_topic.KEY}: {{{topic}: false}}",
-            next_step="write {} in place of false to have it again, or name another topic",
+            next_step="write {} in place of false to include it again, or name another topic",
         )
     if not group.source.reads(topic):
         known = [each for each in (*group.source.topics, *group.template.differences) if group.reads(each)]
@@ -202,7 +206,7 @@ def member_of_file(group: Group, topic: str) -> Pipeline:
 
 
 def values_of_member(group: Group, topic: str) -> dict[str, Any]:
-    """The file of a member as plain values, with names of variables instead of their values."""
+    """Return the file of a member as plain values, with names of variables instead of their values."""
     value = deepcopy(group.document.value)
     for place, (text, _) in group.document.replaced.items():
         holder = value
@@ -220,7 +224,7 @@ def _explained_member(
 
 
 def load_or_error(path: Path) -> Pipeline | Group | InvalidPipelines:
-    """Like ``load``, but returns the error."""
+    """Do the same as ``load``, but return the error."""
     try:
         return load(path)
     except InvalidPipelines as invalid:
@@ -230,7 +234,9 @@ def load_or_error(path: Path) -> Pipeline | Group | InvalidPipelines:
 def load_each(
     folder: Path | str, env: Mapping[str, str] = os.environ
 ) -> list[tuple[Path, Pipeline | Group | InvalidPipelines]]:
-    """Every file of a folder, sorted, with its pipeline or its problems: a bad file does not hide the others."""
+    """Return every file of a folder, sorted, with its pipeline or its problems: a wrong file does not hide the
+    others.
+    """
     right, problems = load_files(pipeline_files(folder), env)
     files: dict[Path, Pipeline | Group | InvalidPipelines] = {each.file: each.pipeline for each in right}
     for file in pipeline_files(folder):
@@ -250,7 +256,7 @@ def shows_name(file: Path, name: str) -> bool:
 
 
 def name_in(file: Path) -> str | None:
-    """The name that stands behind ``pipeline:`` at the beginning of a line, for a file that is wrong elsewhere."""
+    """Return the name after ``pipeline:`` at the beginning of a line, for a file that is wrong elsewhere, or None."""
     try:
         text = _text(file)
     except InvalidPipelines:
@@ -260,7 +266,7 @@ def name_in(file: Path) -> str | None:
 
 
 def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline:
-    """The pipeline of that name, also a member of a group, which is ``GROUP.TOPIC``.
+    """Return the pipeline of that name, also a member of a group, which is ``GROUP.TOPIC``.
 
     Raises what ``find_file`` raises, and ``ConfigurationError`` for the name of a group.
     """
@@ -275,17 +281,18 @@ def find(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> 
         )
     if topic is None:
         raise ConfigurationError(
-            f"{name} is a group: each topic has a pipeline of its own, and this is about one of them",
+            f"{name} is a group: each topic has a pipeline of its own, and one of them is needed here",
             next_step=f"name one, such as {name}.TOPIC; tidemark status {name} lists them",
         )
     return member_of_file(file, topic)
 
 
 def find_file(folder: Path | str, name: str, env: Mapping[str, str] = os.environ) -> Pipeline | Group:
-    """The pipeline or the group of that name. Problems of other files are raised only when no good file has the name.
+    """Return the pipeline or the group of that name. Problems of other files are raised only if no valid file has the
+    name.
 
-    Of two files with the name the one counts that Airflow has the DAG of. Raises ``InvalidPipelines``, or ``NotFound``
-    when all files are good.
+    If two files have the name, the one counts for which Airflow has the DAG. Raises ``InvalidPipelines``, or
+    ``NotFound`` if all files are valid.
     """
     right, problems = load_files(pipeline_files(folder), env)
     by_name = {file.pipeline.name: file.pipeline for file in right}
@@ -305,7 +312,7 @@ def find_file(folder: Path | str, name: str, env: Mapping[str, str] = os.environ
 
 @dataclass(frozen=True)
 class RightFile:
-    """A pipeline file without problems. ``named``: the texts of the files that it names, by these names."""
+    """A pipeline file without problems. ``named`` has the texts of the files that it names, by these names."""
 
     file: Path
     text: str
@@ -318,7 +325,9 @@ _MOST_KEPT = 5_000
 
 
 def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFile], list[FileProblem]]:
-    """The right files, and the problems of the others; of two files with one name the first known one is right."""
+    """Return the valid files, and the problems of the others. Of two files with one name, the first known one is
+    valid.
+    """
     readable: list[RightFile] = []
     problems: list[FileProblem] = []
     variables = (("PWD", str(Path.cwd())), *env.items())
@@ -346,8 +355,9 @@ def load_files(files: list[Path], env: Mapping[str, str]) -> tuple[list[RightFil
 
 
 def _read(file: Path, text: str, variables: tuple[tuple[str, str], ...], env: Mapping[str, str]) -> RightFile:
-    """A right file. One that names no others is parsed once in a process, as long as its text stays the same: a page
-    that shows a thousand pipelines would take seconds."""
+    """Return a valid file. A file that names no others is parsed once in a process while its text is unchanged:
+    otherwise a page with a thousand pipelines would take seconds.
+    """
     known = _RIGHT.get(file)
     if known is not None and known[0] == variables and known[1].text == text:
         return known[1]
@@ -361,9 +371,8 @@ def _read(file: Path, text: str, variables: tuple[tuple[str, str], ...], env: Ma
 
 
 def _first_known(name: str, named: list[Path], unreadable: list[Path], env: Mapping[str, str]) -> Path:
-    """The file that a pipeline's name belongs to: the one that had it when it was last right, or the first by name.
-
-    It also belongs to a file that has become unreadable.
+    """Return the file that a pipeline's name belongs to: the one that had it when it was last valid, or the first by
+    name. That may be a file that has become unreadable.
     """
     if len(named) + len(unreadable) > 1 and (kept := kept_file(name, named[0].parent, env)):
         own = [file for file in (*named, *unreadable) if file.absolute() == kept.file]
@@ -387,7 +396,7 @@ def _text(file: Path) -> str:
 def _explained(
     invalid: ValidationError, document: Document, in_file: Callable[[Place], Place] = tuple
 ) -> list[tuple[int, Place, str]]:
-    """``in_file``: the place of the file that has what stands at a place of the values."""
+    """Return line, place and text of each problem. ``in_file`` maps a place in the values to the place in the file."""
     problems = []
     for error in invalid.errors(include_url=False):
         place = in_file(_place(error))
@@ -399,7 +408,9 @@ def _explained(
 
 
 def _place(error: ErrorDetails) -> Place:
-    """The place in the file; pydantic adds the format of ``decode`` to it, and ``[key]`` for a problem of a key."""
+    """Return the place in the file. pydantic adds the format of ``decode`` to it, and ``[key]`` for a problem of a
+    key.
+    """
     loc = error["loc"]
     if error["type"].startswith("union_tag"):
         return (*loc, "format")
@@ -410,7 +421,7 @@ def _place(error: ErrorDetails) -> Place:
 
 
 def _is_in_list(loc: Place) -> bool:
-    """Return whether a problem of ``decode`` is one of an entry, ``decode[0]``."""
+    """Return whether a problem of ``decode`` is one of an entry, such as ``decode[0]``."""
     return loc[:1] == ("decode",) and isinstance(loc[1:2] and loc[1], int)
 
 
@@ -473,14 +484,14 @@ def _not_a_choice(shown: str, value: object, expected: str) -> str:
 
 
 def _description(loc: Place) -> str:
-    """The first sentence of what a key is, without the marks of a page."""
+    """Return the first sentence of a key's description, without the markup of a page."""
     fields = _section(loc[:-1]).model_fields
     text = next(field.description or "" for name, field in fields.items() if loc[-1] in (name, field.alias))
     return without_links(text).replace("`", "").split(". ")[0].removesuffix(".") + "."
 
 
 def _section(loc: Place) -> type[Section]:
-    """The model at the place of a pydantic error, such as ``Slice`` for the ``slice`` of a source."""
+    """Return the model at the place of a pydantic error, such as ``Slice`` for the ``slice`` of a source."""
     models: list[type[Section]] = [Pipeline]
     if _is_in_list(loc):
         models, loc = [*OF_TOPICS], loc[1:]
@@ -496,7 +507,7 @@ def _section(loc: Place) -> type[Section]:
 
 
 def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[Section]]:
-    """The models that the file may have for a value of this type."""
+    """Return the models that a value of this type may have in the file."""
     for extra in metadata:
         if isinstance(extra, OneKind):
             return [extra.section()]
@@ -512,7 +523,7 @@ def _sections_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[type[S
 
 
 def _shown(value: object, place: Place, document: Document) -> str:
-    """A value as the file has it: with names of variables, since their values may be secrets."""
+    """Return a value as the file has it: with names of variables, since their values may be secrets."""
     if place in document.replaced:
         value = document.replaced[place][0]
     if isinstance(value, str):
@@ -536,7 +547,9 @@ def _kind(value: object) -> str:
 
 
 def _without_values(message: str, place: Place, document: Document) -> str:
-    """The message with names of variables instead of their values; values below four characters are not secrets."""
+    """Return the message with names of variables instead of their values. Values below four characters are not
+    secrets.
+    """
     for other, (_, values) in document.replaced.items():
         if other[: len(place)] == place or place[: len(other)] == other:
             for name, value in values.items():
@@ -545,7 +558,7 @@ def _without_values(message: str, place: Place, document: Document) -> str:
 
 
 def _written(place: Place) -> str:
-    """A place as a person writes it: ``sinks[0].files.root``."""
+    """Return a place in the usual notation: ``sinks[0].files.root``."""
     words = [
         f"[{part}]" if isinstance(part, int) else f".{part if part.isprintable() else ascii(part)}" for part in place
     ]

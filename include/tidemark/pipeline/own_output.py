@@ -1,6 +1,6 @@
-"""Finds a topic that a pipeline writes to and reads, or another pipeline reads.
+"""Finds a topic that a pipeline writes, and that it or another pipeline reads.
 
-Here topics are compared by name and address, as the files have them; a plan compares the ids of the topics.
+Topics are compared here by name and address, as the files have them. A plan compares the ids of the topics.
 """
 
 from tidemark.sinks.settings import SinkSettings

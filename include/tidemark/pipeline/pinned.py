@@ -1,4 +1,4 @@
-"""Fixes what a pipeline file leaves open: which schemas of a registry the rows of an attempt get."""
+"""Fixes what a pipeline file leaves open: the schemas of a registry for the rows of an attempt."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +16,11 @@ from tidemark.sinks.settings import SinkSettings
 
 
 def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, register: bool = False) -> Pipeline:
-    """The pipeline with the schemas of its registry; ``stored`` are those that the manifest was read with before.
-    Only with ``register`` sinks may add schemas to it.
+    """Return the pipeline with the schemas of its registry. ``stored`` are those that the manifest was read with
+    before. Sinks may add schemas only with ``register``.
 
-    Raises ``ConfigurationError`` when a schema does not exist or does not fit event time and sinks, ``Unavailable`` or
-    ``AccessDenied`` when the registry does not give it. A pipeline without a registry is returned as it is.
+    Raises ``ConfigurationError`` if a schema does not exist or does not fit event time and sinks; ``Unavailable`` or
+    ``AccessDenied`` if the registry does not give it. A pipeline without a registry is returned unchanged.
     """
     if not pipeline.uses_registry():
         return pipeline
@@ -33,8 +33,9 @@ def pinned(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, reg
 
 
 def with_record_key(pipeline: Pipeline, lookup: Lookup) -> Pipeline:
-    """The pipeline whose sinks with ``key: record_key`` have the columns of the registry's newest schema; raises as
-    ``pinned``."""
+    """Return the pipeline; its sinks with ``key: record_key`` have the columns of the registry's newest schema. Raises
+    as ``pinned`` does.
+    """
     return _fitting(pipeline, pipeline.decode.pinned(_pins(pipeline, lookup, {})))
 
 
@@ -44,7 +45,9 @@ def _pins(pipeline: Pipeline, lookup: Lookup, stored: Mapping[str, Any], *, regi
 
 
 def _fitting(pipeline: Pipeline, decode: RecordSettings) -> Pipeline:
-    """The pipeline with the columns of the record's key, when it fits a pinned ``decode``."""
+    """Return the pipeline with the columns of the record's key. Raises ``ConfigurationError`` if it does not fit a
+    pinned ``decode``.
+    """
     columns = decode.record_key() or ()
     sinks = tuple(_with_record_key(pipeline.name, sink, columns) for sink in pipeline.sinks)
     fitting = pipeline.model_copy(update={"sinks": sinks})
@@ -75,7 +78,7 @@ def _with_record_key(pipeline_name: str, sink: SinkSettings, columns: tuple[str,
 
 
 def _problem_with(pipeline: Pipeline, decode: RecordSettings) -> str | None:
-    """Return the words that ``tidemark validate`` says when the pipeline file does not fit the columns, else None."""
+    """Return the words of ``tidemark validate`` if the pipeline file does not fit the columns, else None."""
     if problem := decode.problem_with_columns():
         return f"decode {problem}"
     try:

@@ -10,7 +10,7 @@ _NEXT: Final = "correct it and check again with: tidemark validate"
 
 @dataclass(frozen=True)
 class FileProblem:
-    """One thing to correct; for the file as a whole ``line`` is None and ``key`` empty."""
+    """One thing to correct. For the file as a whole, ``line`` is None and ``key`` is empty."""
 
     file: str
     line: int | None

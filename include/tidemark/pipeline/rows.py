@@ -1,4 +1,4 @@
-"""The columns of a pipeline's rows after its transforms, as event time and sinks are checked against them."""
+"""The columns of a pipeline's rows after its transforms; event time and sinks are checked against them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TransformedRows:
-    """The facts that are known of rows after ``transforms``; a column that may be null counts as one that is."""
+    """The facts that are known of rows after ``transforms``. A column that may be null counts as nullable."""
 
     def __init__(self, decode: RecordSettings, transforms: Sequence[TransformOrder]) -> None:
         self.format = decode.format
@@ -48,13 +48,13 @@ class TransformedRows:
 def rows_for_sinks(
     decode: RecordSettings, transform: Sequence[TransformSettings], code: Mapping[str, str]
 ) -> RowSettings | None:
-    """The rows that sinks get; None while a schema registry has their columns."""
+    """Return the rows that sinks get; None while only a schema registry knows their columns."""
     rows = decode.rows()
     return TransformedRows(decode, [entry.order(code) for entry in transform]) if transform and rows else rows
 
 
 def check_transforms(transform: Sequence[TransformSettings], decode: RecordSettings, code: Mapping[str, str]) -> None:
-    """Raise for the first transform that cannot work on the columns that it gets, as far as those are known."""
+    """Raise for the first transform that cannot work on the columns that it gets, as far as they are known."""
     from tidemark.transforms.sequence import WrongTransform, columns_after
 
     orders = []

@@ -1,4 +1,4 @@
-"""``schedule`` of a pipeline file: when runs are due."""
+"""``schedule`` of a pipeline file: the times at which runs are due."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from tidemark.config.values import cron
 
 @dataclass(frozen=True)
 class Schedule:
-    """The times at which a schedule is due, in UTC, the same as the DAG's."""
+    """The times at which a schedule is due, in UTC; the DAG has the same."""
 
     text: str
 

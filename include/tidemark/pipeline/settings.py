@@ -97,7 +97,8 @@ def _conf_value(value: object) -> str:
 
 class Engine(StrEnum):
     """The engine that works on a manifest: an application that is submitted for it, or a Spark Connect server that
-    stays up."""
+    stays up.
+    """
 
     SUBMIT = "submit"
     CONNECT = "connect"
@@ -163,7 +164,7 @@ class Spark(Section):
 
 
 class Unfinished(StrEnum):
-    """The treatment of manifests of earlier runs that are not finished; it names them in any case."""
+    """The treatment of unfinished manifests of earlier runs. A run names them in any case."""
 
     RETRY = "retry"
     REPORT = "report"
@@ -264,7 +265,7 @@ class Pipeline(Section):
     @model_validator(mode="before")
     @classmethod
     def _invalid_as_error(cls, data: Any) -> Any:
-        """``event_time.on_invalid`` is ``on_error`` when the file does not set it."""
+        """Set ``event_time.on_invalid`` to ``on_error`` if the file does not set it."""
         if not isinstance(data, Mapping) or data.get("on_error") not in tuple(OnError):
             return data
         event_time = data.get("event_time", {})
@@ -389,27 +390,27 @@ class Pipeline(Section):
         return any(sink.in_order for sink in self.sinks)
 
     def transforms(self) -> tuple[TransformOrder, ...]:
-        """The transforms as an order has them, with the texts of SQL files and of the pipeline's own code."""
+        """Return the transforms for an order, with the texts of SQL files and of the pipeline's own code."""
         return tuple(entry.order(self.code) for entry in self.transform)
 
     def expectations(self) -> tuple[ExpectationOrder, ...]:
         return tuple(each.order() for each in self.expect)
 
     def connections(self) -> set[str]:
-        """The ids of all Airflow connections that the file names, of its source, its registry and its sinks."""
+        """Return the ids of all Airflow connections that the file names: of its source, its registry and its sinks."""
         of_sinks = [sink.connections() for sink in self.sinks]
         return self.source.connections().union(self.decode.connections(), *of_sinks)
 
     def storable(self) -> tuple[Storable, ...]:
-        """The declarations of all sinks, each once."""
+        """Return the declarations of all sinks, each once."""
         return tuple(dict.fromkeys(sink.storable() for sink in self.sinks))
 
     def uses_registry(self) -> bool:
         return self.decode.uses_registry() or any(sink.uses_registry() for sink in self.sinks)
 
     def fingerprint(self) -> str:
-        """SHA-256 of all settings that decide the rows and files of a range; their place is not among them. Of a
-        pipeline with a schema registry that of the pinned schemas follows, after a plus.
+        """Return the SHA-256 of all settings that decide the rows and files of a range, without their place. With a
+        schema registry, a plus and the SHA-256 of the pinned schemas follow.
 
         Keys with their default value are left out: a later version that adds keys keeps the fingerprint.
         """
@@ -421,16 +422,17 @@ class Pipeline(Section):
         }
         dead = [each.check for each in self.expect if each.otherwise is Otherwise.DEAD_LETTER]
         if dead:
-            settings["expect"] = dead  # those that only count decide no row
+            settings["expect"] = dead  # expectations that only count change no row
         if self.transform:
             settings["transform"] = [[entry.kind, entry.decides_output(self.code)] for entry in self.transform]
         pinned = self.decode.pinned_output()
         return f"{_sha256(settings)}+{_sha256(pinned)}" if pinned else _sha256(settings)
 
     def earlier_fingerprints(self) -> list[str]:
-        """``fingerprint`` with all sinks or some of them, without pinned schemas: an attempt has the sinks of its time.
+        """Return ``fingerprint`` without pinned schemas, for each selection of sinks: an attempt has the sinks of its
+        time.
 
-        Pipelines that differ in names of sinks alone have them in the same order.
+        Pipelines that differ only in names of sinks have them in the same order.
         """
         return [
             self.model_copy(update={"sinks": sinks}).fingerprint().partition("+")[0]
@@ -444,16 +446,16 @@ def _sha256(value: Any) -> str:
 
 
 def _known_rows(info: ValidationInfo) -> RowSettings | None:
-    """The rows after the transforms; None when a part of the file that decides them is wrong."""
+    """Return the rows after the transforms; None if a part of the file that decides them is wrong."""
     if not {"decode", "code", "transform"} <= info.data.keys():
         return None
     return rows_for_sinks(info.data["decode"], info.data["transform"], info.data["code"])
 
 
 def json_schema(*, links: bool = False) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``.
+    """Return the JSON Schema (draft 2020-12) of a pipeline file, for editors; it does not allow ``${NAME}``.
 
-    Descriptions are those of docs/configuration.md, without their links unless ``links`` says so.
+    Descriptions are those of docs/configuration.md; ``links`` keeps their links.
     """
     schema = Pipeline.model_json_schema(by_alias=True)
     schema["properties"][each_topic.KEY] = each_topic.JSON_SCHEMA
