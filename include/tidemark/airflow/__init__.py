@@ -1,7 +1,7 @@
 """Tidemark in Airflow: a DAG for each pipeline file. Only this folder imports Airflow.
 
-What DAG files use: ``dags`` and ``require_right_files`` for all pipelines, as in ``dags/``; ``pipeline_dag`` and
-``pipeline_tasks`` for a DAG of your own.
+DAG files use ``dags`` and ``require_right_files`` for all pipelines, as in ``dags/``; ``pipeline_dag`` and
+``pipeline_tasks`` are for a DAG of your own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ __all__ = ["dags", "pipeline_dag", "pipeline_tasks", "require_right_files"]
 
 
 def require_right_files() -> None:
-    """Raise what is wrong with the pipeline files, for Airflow to show as the import error of a DAG file.
+    """Raise all problems of the pipeline files, so that Airflow shows them as the import error of a DAG file.
 
-    That file must have no DAG: Airflow stops every DAG of a file with an import error.
+    That DAG file must have no DAG: Airflow stops every DAG of a file with an import error.
     """
     from tidemark.environment import Environment
     from tidemark.pipeline.deployed import refuse_wrong_files
@@ -24,7 +24,7 @@ def require_right_files() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Airflow is imported when one of them is used: most modules of this folder do without."""
+    """Import Airflow when one of these names is used: most modules of this folder work without it."""
     if name in __all__:
         from tidemark.airflow import dag
 

@@ -1,4 +1,4 @@
-"""Addresses of the page and of Airflow's own pages: paths below that of Airflow, and whole ones for texts."""
+"""Addresses of the page and of Airflow's own pages: as paths below Airflow's address, or whole for texts."""
 
 import re
 from dataclasses import dataclass
@@ -11,28 +11,32 @@ ACTOR = re.compile(r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>[\w.-]+?)(?:\[(?P
 
 
 def airflow_address() -> str:
-    """``[api] base_url``, without a slash at its end; empty when it is not set: Airflow cannot guess it either."""
+    """Return ``[api] base_url`` without a slash at its end; empty if it is not set, since Airflow cannot guess it
+    either.
+    """
     from airflow.configuration import conf  # the paths below are also for who has no Airflow
 
     return str(conf.get("api", "base_url", fallback="")).rstrip("/")
 
 
 def page_address(pipeline_name: str, manifest_id: int | None = None) -> str | None:
-    """The page of a pipeline or a manifest, for who reads a log or a note; None when Airflow's address is not set."""
+    """Return the address of the page of a pipeline or a manifest, for logs and notes; None if Airflow's address is not
+    set.
+    """
     airflow = airflow_address()
     manifest = "" if manifest_id is None else f"/manifests/{manifest_id}"
     return f"{airflow}{MOUNT}/pipelines/{quote(pipeline_name, safe='')}{manifest}" if airflow else None
 
 
 def links(pipeline_name: str, manifests: list[int]) -> list[str]:
-    """Lines for the note of a DAG run: the page of the pipeline, then those of the first manifests."""
+    """Return lines for the note of a DAG run: the page of the pipeline, then those of the first manifests."""
     named = [(f"pipeline {pipeline_name}", page_address(pipeline_name))]
     named += [(f"manifest {each}", page_address(pipeline_name, each)) for each in manifests[:LINKED]]
     return [f"{name}: {address}" for name, address in named if address]
 
 
 def run_path(dag_id: str, run_id: str) -> str:
-    """A DAG run, below the address of Airflow."""
+    """Return the path of a DAG run, below the address of Airflow."""
     return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
@@ -48,7 +52,7 @@ class TaskTry:
 
     @classmethod
     def of(cls, actor: str) -> Self | None:
-        """None for an actor that is no task."""
+        """Return the task that an actor names; None if the actor is no task."""
         words = ACTOR.fullmatch(actor)
         if words is None:
             return None
@@ -61,6 +65,6 @@ class TaskTry:
 
     @property
     def log_path(self) -> str:
-        """Its log, below the address of Airflow."""
+        """Return the path of its log, below the address of Airflow."""
         mapped = "" if self.map_index is None else f"/mapped/{self.map_index}"
         return f"{run_path(*self.run)}/tasks/{self.task_id}{mapped}?try_number={self.number}"

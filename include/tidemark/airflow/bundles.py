@@ -1,6 +1,6 @@
-"""Bundles: of a group whose file says ``airflow: {bundle: N}``, the manifests that one mapped task processes.
+"""Bundles: several manifests of a group that one mapped task processes, if its file says ``airflow: {bundle: N}``.
 
-A Spark application takes 12 s of a processor to start, and a small manifest one second of work.
+To start a Spark application takes 12 s of a processor; a small manifest is one second of work.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,9 @@ NAMED = 10  # manifests that an error names one by one
 
 
 def bundled(manifests: Iterable[Manifest], most: int, offsets: int) -> list[list[int]]:
-    """The ids in bundles, in the order given: each has at most ``most`` manifests, and as many offsets as a task of
-    Spark reads. A manifest with more has a bundle of its own: other tasks of Airflow work beside it.
+    """Return the ids in bundles, in the given order. Each has at most ``most`` manifests, and at most ``offsets``
+    offsets, which one Spark task reads. A larger manifest is a bundle of its own, so that other tasks of Airflow work
+    beside it.
     """
     bundles: list[list[int]] = []
     held = 0
@@ -29,13 +30,14 @@ def bundled(manifests: Iterable[Manifest], most: int, offsets: int) -> list[list
 
 
 def flat(planned: Iterable[Planned]) -> list[int]:
-    """The manifests of the list of ``plan``, with bundles or without."""
+    """Return the manifests of the list that ``plan`` returned, with or without bundles."""
     return [manifest_id for each in planned for manifest_id in (each if isinstance(each, list) else [each])]
 
 
 def in_turn(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Those of pipelines that were begun least often come first: a manifest that kills Spark each time keeps no other
-    from being done. Those of one pipeline keep their order."""
+    """Sort the manifests of pipelines with the fewest attempts first: a manifest that kills Spark each time must not
+    keep others from being done. Manifests of one pipeline keep their order.
+    """
     begun: dict[str, int] = {}
     for manifest in manifests:
         if manifest.state is not ManifestState.DONE:
@@ -46,9 +48,10 @@ def in_turn(manifests: Sequence[Manifest]) -> list[Manifest]:
 def refuse_failed(
     group_name: str, manifests: Sequence[Manifest], errors: Mapping[int, TidemarkError], *, may_help: bool
 ) -> None:
-    """Raise an error that names the manifests that failed; ``manifests``: those that were begun or are still to be.
+    """Raise an error that names the failed manifests; ``manifests`` are all of this task that were begun or are still
+    to be.
 
-    ``may_help``: whether Airflow shall try the bundle again. It leaves out what is done then.
+    With ``may_help`` Airflow tries the bundle again, without the manifests that are done.
     """
     if not errors:
         return

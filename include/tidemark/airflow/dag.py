@@ -1,7 +1,7 @@
-"""The story of a run: ``plan >> process (one mapped task per manifest) >> close``.
+"""The steps of a run: ``plan >> process (one mapped task per manifest) >> close``.
 
 ``plan`` cuts the chains and records manifests. ``process`` lets Spark stage one manifest and publishes it. ``close``
-asks the database whether every manifest of the run is published. Retries, clears and backfills run the same tasks.
+checks in the database that every manifest of the run is published. Retries, clears and backfills run the same tasks.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def dags() -> dict[str, DAG]:
-    """The DAG of each pipeline file by its id, for a DAG file that says ``globals().update(dags())``.
+    """Return the DAG of each pipeline file, by its id, for a DAG file that says ``globals().update(dags())``.
 
-    A task gets its own DAG alone, so that the other files cost it nothing. Pipelines whose file says
+    A task gets only its own DAG, so that other files cost it nothing. Pipelines whose file says
     ``airflow: {own_dag: true}`` are left out.
     """
     pipelines = Environment.from_variables().pipelines
-    of_task = get_parsing_context().dag_id  # None where all DAGs are wanted
+    of_task = get_parsing_context().dag_id  # None if all DAGs are needed
     every = deployed(pipelines) if of_task is None else [deployed_named(pipelines, of_task)]
     return {
         each.pipeline.name: build_dag(each.pipeline, each.problem)
@@ -44,11 +44,12 @@ def dags() -> dict[str, DAG]:
 
 
 def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments: Any) -> DAG:
-    """The DAG of the pipeline with this name, for a DAG file of your own; its file says ``airflow: {own_dag: true}``.
+    """Return the DAG of the pipeline with this name, for a DAG file of your own. The file says
+    ``airflow: {own_dag: true}``.
 
     ``arguments`` are those of Airflow's DAG, such as ``dagrun_timeout``, ``deadline`` or ``on_failure_callback``, and
-    win over the file's; ``default_args`` and ``tags`` come beside ours. ``process``: arguments of the operator that
-    processes a manifest, such as ``execution_timeout`` or ``executor_config``.
+    replace the file's; ``default_args`` and ``tags`` are added to Tidemark's. ``process`` has arguments of the operator
+    that processes a manifest, such as ``execution_timeout`` or ``executor_config``.
 
     Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself.
     """
@@ -61,10 +62,10 @@ def pipeline_dag(name: str, *, process: Mapping[str, Any] = NOTHING, **arguments
 
 
 def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[str, Any] = NOTHING) -> TaskGroup:
-    """The tasks of a pipeline as a task group inside a DAG of your own, to be called within its ``with`` block.
+    """Return the tasks of a pipeline as a task group in a DAG of your own; call it within the DAG's ``with`` block.
 
-    The runs of the pipeline are those of the DAG: their dates decide what is read. ``group_id`` is the pipeline's name
-    if not set; ``process``, and what is raised: as for ``pipeline_dag``.
+    The runs of the DAG are the runs of the pipeline: their dates decide what is read. ``group_id`` is by default the
+    pipeline's name. ``process`` and errors are as for ``pipeline_dag``.
     """
     own = _own_dag_pipeline(name)
     pipeline = shared_settings(own.pipeline)
@@ -75,7 +76,9 @@ def pipeline_tasks(name: str, *, group_id: str | None = None, process: Mapping[s
 
 
 def _own_dag_pipeline(name: str) -> Deployed:
-    """Raises ``NotFound``, and ``ConfigurationError`` for a pipeline whose DAG Tidemark makes itself."""
+    """Return the pipeline or group of that name. Raises ``NotFound``, and ``ConfigurationError`` if Tidemark makes its
+    DAG.
+    """
     own = deployed_named(Environment.from_variables().pipelines, name)
     if not shared_settings(own.pipeline).airflow.own_dag:
         raise ConfigurationError(
@@ -93,10 +96,11 @@ def build_dag(
     process: Mapping[str, Any] = NOTHING,
     **arguments: Any,
 ) -> DAG:
-    """The DAG of one pipeline file, of a pipeline or a group. It does no I/O, because Airflow parses DAG files often.
+    """Return the DAG of one pipeline file, of a pipeline or a group. Does no I/O, because Airflow parses DAG files
+    often.
 
-    ``problem``: what is wrong with the file now; ``pipeline`` is from its last right text then. ``plan`` fails with the
-    problem, and the tasks of runs that are planned go on. ``process``, ``arguments``: as for ``pipeline_dag``.
+    ``problem`` says what is wrong with the file now; ``deployed_as`` is then from its last valid text. ``plan`` fails
+    with the problem, and the tasks of planned runs go on. ``process`` and ``arguments`` are as for ``pipeline_dag``.
     """
     pipeline = shared_settings(deployed_as)
     form = run_conf.PARAMS if deployed_as is pipeline else run_conf.PARAMS_OF_GROUP
@@ -116,12 +120,12 @@ def build_dag(
         "params": form,
     }
     of_dag = {**of_file, **arguments}
-    # Set when the tasks are there. Else Airflow copies these into each task, checks every copy several times and stores
-    # it, which is most of the time that a DAG takes to be parsed. Tasks get those of their DAG in any case.
+    # Set after the tasks. Otherwise Airflow copies the params into each task, checks every copy several times and
+    # stores it: that is most of the time to parse a DAG. Tasks get the params of their DAG in any case.
     params = of_dag.pop("params")
     with DAG(dag_id=pipeline.name, tags=tags, default_args=defaults, **of_dag) as dag:
         _tasks(deployed_as, problem, process)
-    if params is form:  # right in any case; an assignment would check them for each DAG
+    if params is form:  # they are valid; an assignment would check them again for each DAG
         object.__setattr__(dag, "params", ParamsDict(deepcopy(params)))
     else:
         dag.params = params
@@ -129,7 +133,9 @@ def build_dag(
 
 
 def _tasks(pipeline: Pipeline | Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
-    """``plan >> process >> close``, in the DAG or the task group of the caller; of a group its own tasks."""
+    """Create ``plan >> process >> close`` in the DAG or task group that the caller has open; for a group, its own
+    tasks.
+    """
     if isinstance(pipeline, Group):
         group_tasks(pipeline, problem, process)
         return

@@ -1,6 +1,6 @@
-"""The deadline of a pipeline's runs: Airflow's scheduler sees that one has passed, and has people told, once.
+"""The deadline of a pipeline's runs: Airflow's scheduler notices that one has passed, and sends a notice once.
 
-What the pipeline file says becomes a deadline alert of the DAG. Airflow runs its callback in a process of its own.
+The setting of the pipeline file becomes a deadline alert of the DAG. Airflow runs its callback in a process of its own.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 def deadline_of(pipeline: Pipeline) -> DeadlineAlert | None:
-    """The alert for the DAG of a pipeline; None when its file has no deadline."""
+    """Return the alert for the DAG of a pipeline; None if its file has no deadline."""
     within = pipeline.airflow.deadline
     if within is None:
         return None
-    # A number, as Airflow stored it before 3.3: with a timedelta nobody can clear a run that is in time, because there
-    # Airflow 3.3 does not read what it has stored as it was written (apache/airflow, issue 70368).
+    # A number, as Airflow stored it before 3.3. With a timedelta, a run that is in time cannot be cleared: Airflow 3.3
+    # does not read the stored value in the form in which it wrote it (apache/airflow, issue 70368).
     seconds: Any = within.total_seconds()
     arguments = {"pipeline_name": pipeline.name, "seconds": seconds}
     callback = SyncCallback(missed, arguments) if _runs_callbacks() else AsyncCallback(missed_in_triggerer, arguments)
@@ -39,19 +39,20 @@ def deadline_of(pipeline: Pipeline) -> DeadlineAlert | None:
 
 
 def _runs_callbacks() -> bool:
-    """Return whether the first executor of Airflow is known to run callbacks, and needs no triggerer for them.
+    """Return whether the first executor of Airflow is known to run callbacks itself, without a triggerer.
 
-    The scheduler of Airflow 3.3 ends when it hands a callback to an executor that does not.
+    Airflow 3.3's scheduler crashes when it hands a callback to an executor that cannot run it.
     """
     first = str(conf.get("core", "executor")).split(";")[0].split(",")[0]
     return first.strip(" =").rpartition(":")[2].rpartition(".")[2] == "LocalExecutor"
 
 
 def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> None:
-    """Tell that a run is not done: in the log of the callback, and to the address in TIDEMARK_WEBHOOK if it is set.
+    """Send a notice that a run is not done: to the log of the callback, and to the address in TIDEMARK_WEBHOOK if it is
+    set.
 
-    ``context`` is what Airflow gives the callback of a deadline: the run, and no task. Raises ``NotDone`` when the
-    address does not take it.
+    ``context`` is what Airflow gives the callback of a deadline: the run, and no task. Raises ``NotDone`` if the
+    address does not accept it.
     """
     run_id, within = context["dag_run"]["dag_run_id"], timedelta(seconds=seconds)
     undone = _not_published(pipeline_name, run_id)
@@ -75,13 +76,14 @@ def missed(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> No
 
 
 async def missed_in_triggerer(pipeline_name: str, seconds: float, context: Mapping[str, Any]) -> None:
-    """``missed``, as Airflow's triggerer calls it: others wait for its loop, so the work is done in a thread."""
+    """Run ``missed`` in a thread, because others wait for the loop of Airflow's triggerer."""
     await asyncio.to_thread(missed, pipeline_name, seconds, context)
 
 
 def _not_published(pipeline_name: str, run_id: str) -> str:
-    """Return the words for manifests that the run has still to publish; a database that does not answer stops no
-    notice."""
+    """Return words for the manifests that the run has still to publish. The notice is sent even if the database does
+    not answer.
+    """
     try:
         with ManifestDatabase(Environment.from_variables().database(), f"airflow {pipeline_name} {run_id}") as database:
             undone = [manifest for manifest in database.manifests.undone(pipeline_name) if manifest.dag_run == run_id]

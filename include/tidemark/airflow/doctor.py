@@ -32,7 +32,9 @@ def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
 
 
 def stored(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from Airflow's environment, secrets backend or database, as ``connections.Lookup`` returns it."""
+    """Return a connection from Airflow's environment, secrets backend or database, in the form of
+    ``connections.Lookup``.
+    """
     connection = _connection(conn_id)
     return None if connection is None else as_mapping(connection)
 
@@ -45,8 +47,7 @@ def _connection(conn_id: str) -> Connection | None:
 
 
 def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """Return, for each engine that pipelines use, the master that applications are submitted to, or the server that
-    stays up."""
+    """Yield, for each engine that pipelines use, the master of submitted applications, or the server that stays up."""
     environment = Environment.from_variables()
     engines = {engine_of(pipeline, environment) for pipeline in pipelines} or {Engine.SUBMIT}
     if Engine.SUBMIT in engines:
@@ -56,7 +57,7 @@ def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """The connections that pipelines name exist; the checks of the source and of the targets use what they hold."""
+    """Check that the connections named by pipelines exist. The checks of source and targets use their content."""
     for conn_id in sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()}):
         if stored(conn_id) is None:
             step = f"create it in Admin > Connections, or set {variable_of(conn_id)} for the workers"
@@ -66,7 +67,9 @@ def other_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """The pools that pipelines name exist: else their tasks stay scheduled, and only Airflow's scheduler says so."""
+    """Check that the pools named by pipelines exist: otherwise their tasks stay scheduled, and only Airflow's scheduler
+    says so.
+    """
     for name in sorted({pipeline.airflow.pool for pipeline in pipelines}):
         if Pool.get_pool(name) is None:
             step = f'create it: airflow pools set {name} SLOTS "why", or in Admin > Pools'
@@ -76,7 +79,7 @@ def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def limits() -> Iterator[Finding]:
-    """Return how many slices of one run Airflow processes at the same time."""
+    """Yield how many slices of one run Airflow processes at the same time."""
     tasks, tasks_of_dag = conf.getint("core", "parallelism"), conf.getint("core", "max_active_tasks_per_dag")
     parallel = min(tasks, tasks_of_dag) if tasks else tasks_of_dag  # parallelism 0 means no limit
     if parallel < 2:

@@ -1,8 +1,8 @@
-"""The story of a run of a group: ``plan >> process (one mapped task per manifest of any member) >> close >> verdict``.
+"""The steps of a run of a group: ``plan >> process (one mapped task per manifest of any member) >> close >> verdict``.
 
-``close`` runs whatever failed, and closes and announces the members that are good; else one bad topic would keep the
-hours of all others open. ``verdict`` then fails for those that are not. Airflow forgets the events of a task that
-fails, so these are two tasks.
+``close`` runs even if other tasks failed. It closes and announces the good members, so that one bad topic does not keep
+the hours of the others open. ``verdict`` then fails if a member failed. Airflow drops the events of a failed task, so
+these are two tasks.
 """
 
 import logging
@@ -45,7 +45,7 @@ from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import member
 
 log = logging.getLogger(__name__)
-FAILED = "failed"  # the XCom of plan and close: by member, what is wrong with it
+FAILED = "failed"  # the XCom of plan and close: the error of each failed member
 ASKED_FOR = ("replay", "retry")  # lists of manifests, which may be of any member
 PlannedMember = tuple[list[int], list[str]]
 
@@ -80,8 +80,9 @@ def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[st
 
 
 def plan_group(group: Group, problem: TidemarkError | None = None) -> list[Planned]:
-    """Manifest ids of all members, or bundles of them. What hinders a member is told by ``verdict``; the plan fails
-    when none has a plan."""
+    """Return manifest ids of all members, or bundles of them. ``verdict`` reports the members that cannot be planned;
+    the plan itself fails only if no member can be planned.
+    """
     task_context: Any = get_current_context()
     params = task_context["params"]
     only = [str(topic) for topic in params.get("topics") or ()]
@@ -99,7 +100,7 @@ def plan_group(group: Group, problem: TidemarkError | None = None) -> list[Plann
             raise problem
         if params.get("accept") and len(only) != 1:
             raise ConfigurationError(
-                "accept is about one topic of the group",
+                "accept decides about one topic of the group, and the run names none or several",
                 next_step='name it: trigger it again with "topics": [TOPIC]',
             )
         with database_of(task_context) as database:
@@ -129,7 +130,7 @@ def _planned_members(
             try:
                 run_conf.refuse_differences(context, params)
             except TidemarkError:
-                for line in notes:  # of members that go on they are told with the list
+                for line in notes:  # for members that go on, the notes are logged with the list
                     log.warning("%s: %s", context.pipeline_name, line)
                 raise
         return ids, notes
@@ -143,7 +144,7 @@ def _planned_members(
 def _named_manifests(
     group: Group, database: ManifestDatabase, params: Mapping[str, Any]
 ) -> dict[str, dict[str, list[int]]] | None:
-    """By member, the manifests that the form names below ``replay`` and ``retry``; None when it names none."""
+    """Return, by member, the manifests that the form names below ``replay`` and ``retry``; None if it names none."""
     wishes = {wish: params[wish] for wish in ASKED_FOR if isinstance(params.get(wish), list) and params[wish]}
     named: dict[str, dict[str, list[int]]] = {}
     for wish, ids in wishes.items():
@@ -160,7 +161,9 @@ def _named_manifests(
 
 
 def _context_of(task_context: Any, named: dict[str, dict[str, list[int]]] | None, name: str) -> Any:
-    """Airflow's context with the wishes for one member; None when there is none for it."""
+    """Return Airflow's context with the manifests that the form names for one member; None if it names none of this
+    member.
+    """
     if named is None:
         return task_context
     if name not in named:
@@ -170,8 +173,9 @@ def _context_of(task_context: Any, named: dict[str, dict[str, list[int]]] | None
 
 
 def _with_share(context: Context, share: int) -> Context:
-    """The context with at most so many slices in a run: Airflow makes at most ``max_map_length`` tasks of all members.
-    Bundles of large manifests hold fewer; then the next run does the others."""
+    """Return the context with at most ``share`` slices in a run: Airflow makes at most ``max_map_length`` tasks for all
+    members. Bundles of large manifests hold fewer; the next run then does the others.
+    """
     source = context.pipeline.source
     most = min(source.slice.max_slices, share)
     slices = source.slice.model_copy(update={"max_slices": most})
@@ -192,7 +196,7 @@ def _handed_to_airflow(
         refuse_failed(group.name, failed)
     ids = [manifest_id for _, (own, _) in members.done.values() for manifest_id in own]
     tasks, most = _tasks(group, database, ids), longest_list()
-    if len(tasks) > most:  # the oldest first, else the members that stand last would wait for ever
+    if len(tasks) > most:  # the oldest first: otherwise the last members would wait for ever
         tasks = _tasks(group, database, sorted(ids))[:most]
         log.warning(
             "%d manifests are to be processed; this run does the %d oldest, the next one others",
@@ -203,7 +207,7 @@ def _handed_to_airflow(
 
 
 def _tasks(group: Group, database: ManifestDatabase, ids: list[int]) -> list[list[int]]:
-    """The manifests of each task of ``process``, in this order."""
+    """Return the manifests of each task of ``process``, in order."""
     shared = group.shared
     if shared.airflow.bundle == 1:
         return [[each] for each in ids]
@@ -212,7 +216,9 @@ def _tasks(group: Group, database: ManifestDatabase, ids: list[int]) -> list[lis
 
 
 def close_group(group: Group, planned: list[Planned] | None) -> tuple[dict[str, Closed], dict[str, str]]:
-    """Close each member that this run has planned or worked on; the second are the errors of the others, by name."""
+    """Close each member that this run has planned or worked on. Return the closed members, and the errors of the
+    others, by name.
+    """
     task_context: Any = get_current_context()
     closed: dict[str, Closed] = {}
     failed: dict[str, str] = {}
@@ -231,7 +237,9 @@ def close_group(group: Group, planned: list[Planned] | None) -> tuple[dict[str, 
 
 
 def _worked_on(group: Group, database: ManifestDatabase, task_context: Any, planned: list[int]) -> dict[str, list[int]]:
-    """By member, the manifests that this run has processed; also of members that it planned and that had nothing."""
+    """Return, by member, the manifests that this run has processed; also members that it planned without any new
+    manifest.
+    """
     run_key = tick_of(task_context).run_key
     members: dict[str, list[int]] = {}
     for manifest in database.manifests.find(ids=planned) if planned else []:
@@ -250,13 +258,15 @@ def _close_member(
     with watching, about(pipeline=name):
         context = open_context(member(group, split_name(name)[1] or name), database, lookup)
         params = task_context["params"]
-        if not own:  # a member of which the form names no manifest ends as in a run without wishes
+        if not own:  # a member of which the form names no manifest is closed as in an ordinary run
             params = {**params, **dict.fromkeys(ASKED_FOR, None)}
         return close_pipeline(context, task_context, own, params, closed_well(task_context))
 
 
 def closed_well(task_context: Any) -> Callable[[str], bool | None]:
-    """Return whether another run has told its hours: by its ``close``, also when one bad topic makes the run fail."""
+    """Return a function that tells whether another run has announced its hours: whether its ``close`` succeeded, even
+    if the run failed by one bad topic. None while the run is open.
+    """
     instance, ended_well = task_context["ti"], run_ended_well(task_context)
 
     def told(run_id: str) -> bool | None:
@@ -269,10 +279,10 @@ def closed_well(task_context: Any) -> Callable[[str], bool | None]:
 
 
 def tell(group: Group, closed: Mapping[str, Closed], outlet_events: Any) -> None:
-    """An event of the group's asset, and those of each member's own assets.
+    """Emit an event of the group's asset, and events of each member's own assets.
 
-    Nobody knew these when the DAG was parsed, so they become outlets now. Airflow takes the event of such an asset when
-    a DAG waits for it, and drops it else.
+    The assets of members were not known when the DAG was parsed, so they become outlets now. Airflow accepts the event
+    of such an asset if a DAG waits for it, and drops it otherwise.
     """
     told = {name: each.event for name, each in closed.items() if each.event is not None}
     outlets: list[Asset] = []
@@ -296,7 +306,7 @@ def tell(group: Group, closed: Mapping[str, Closed], outlet_events: Any) -> None
 
 
 def judge_group(group: Group) -> None:
-    """Fail when a member has failed, and when a task of the run has: ``close`` runs whatever failed before it."""
+    """Fail if a member or a task of the run has failed: ``close`` runs even if something failed before it."""
     task_context: Any = get_current_context()
     instance = task_context["ti"]
     before = instance.task_id.removesuffix("verdict")
@@ -310,11 +320,11 @@ def judge_group(group: Group) -> None:
         if wrong:
             raise NotDone(
                 f"{', '.join(wrong[:10])} of this run failed",
-                next_step="the log of the first of them says why; clear it when that is mended",
+                next_step="the log of the first of them says why; clear it when the cause is corrected",
             )
         silent = [of_task for of_task, failed in told.items() if failed is None]
         if silent:
             raise NotDone(
-                f"nobody knows which topics failed: what {' and '.join(silent)} of this run said is gone",
-                next_step=f"clear {silent[0]}, which says it again, as after airflow db clean",
+                f"it is unknown which topics failed: the result of {' and '.join(silent)} of this run was removed",
+                next_step=f"clear {silent[0]}, which stores its result again, as after airflow db clean",
             )

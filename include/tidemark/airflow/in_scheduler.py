@@ -1,8 +1,8 @@
 """The note of a DAG run, and the label of a task that waits to start: only the scheduler may write these.
 
 ``plan`` leaves both as an XCom (`run_notes.py`). A mutation hook (Airflow's cluster policy) labels the tasks of
-manifests while the scheduler makes them; it and a listener write the note. Without the plugin, tasks get their label
-when they start and runs have no note. No hook raises: that would stop the runs of every DAG.
+manifests while the scheduler makes them; the hook and a listener write the note. Without the plugin, tasks get their
+label when they start, and runs have no note. No hook raises: that would stop the runs of every DAG.
 """
 
 import logging
@@ -28,8 +28,9 @@ def whatever_fails() -> Iterator[None]:
 
 
 def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
-    """Return the notes that the run's `plan` left, by task id: a DAG may have several task groups. Empty before that,
-    for other DAGs, and when it lies in an XCom backend."""
+    """Return the notes that the run's `plan` left, by task id: a DAG may have several task groups. Empty before `plan`,
+    for other DAGs, and if the XCom lies in an XCom backend.
+    """
     from airflow.models.xcom import XComModel  # tasks load this module too, and have no use for Airflow's tables
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
@@ -37,7 +38,7 @@ def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
     session = object_session(dag_run)
     if session is None:
         return {}
-    # Columns, and no object: the session of the scheduler is as old as it, and may know what an earlier `plan` left.
+    # Query columns, not objects: the scheduler's session is as old as the scheduler, and may hold an earlier `plan`'s.
     query = select(XComModel.task_id, XComModel.value).where(XComModel.dag_run_id == dag_run.id, XComModel.key == KEY)
     with session.no_autoflush:
         values = {row.task_id: XComModel.deserialize_value(row) for row in session.execute(query.order_by("task_id"))}
@@ -45,7 +46,7 @@ def notes_of_plans(dag_run: Any) -> dict[str, dict[str, Any]]:
 
 
 def write_note(dag_run: Any) -> None:
-    """Give the run the note of its `plan`, with links to the page, unless a person has written one."""
+    """Give the run the note of its `plan`, with links to the page, unless a user has written a note."""
     notes, kept = [note for note in notes_of_plans(dag_run).values() if "note" in note], dag_run.dag_run_note
     if not notes or (kept is not None and kept.user_id is not None):
         return
@@ -60,7 +61,9 @@ def write_note(dag_run: Any) -> None:
 @policy
 @whatever_fails()
 def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-    """Label a task that has just been mapped. It is called for the tasks of all DAGs, and mostly has nothing to do."""
+    """Label a task that was just mapped. Airflow calls this for the tasks of all DAGs; mostly there is nothing to
+    do.
+    """
     index = task_instance.map_index
     if dag_run is None or index < 0 or task_instance.operator != OPERATOR or task_instance._rendered_map_index:
         return

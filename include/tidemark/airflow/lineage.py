@@ -1,7 +1,7 @@
-"""OpenLineage: what a task has read and written. Airflow's provider for it asks, where it is installed.
+"""OpenLineage: the data that a task has read and written. Airflow's provider for OpenLineage asks for it, if installed.
 
-Each topic is an input, with the exact offsets as a facet; each sink is an output. A facet of the run names the fields
-that records have and the schema has not.
+Each topic is an input, with its exact offsets as a facet; each sink is an output. A facet of the run names the fields
+that records have and the schema does not have.
 """
 
 import logging
@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Input:
-    """One topic of a manifest; ``ranges`` as ``{"partition": 0, "start": 0, "end": 60}``, half-open."""
+    """One topic of a manifest; ``ranges`` such as ``{"partition": 0, "start": 0, "end": 60}``, half-open."""
 
     dataset: Dataset
     read: int
@@ -35,7 +35,7 @@ class Input:
 
 @dataclass(frozen=True)
 class WrittenDataset:
-    """One sink of a manifest; ``bytes`` and ``files`` are None of a sink without files."""
+    """One sink of a manifest; ``bytes`` and ``files`` are None for a sink without files."""
 
     dataset: Dataset
     rows: int
@@ -57,8 +57,9 @@ class Lineage:
 
 
 def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
-    """None without the provider. A sink that does not answer makes no task fail: the log says why there is no
-    lineage."""
+    """Return the lineage of an attempt; None without the provider. If a sink does not answer, the task does not fail:
+    the log says why there is no lineage.
+    """
     if find_spec(PROVIDER) is None:
         return None
     try:
@@ -69,8 +70,7 @@ def lineage_if_asked(context: Context, outcome: Outcome) -> Lineage | None:
 
 
 def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
-    """Return the lineage of the sinks that show this attempt, as the database and the targets have it; targets may be
-    asked."""
+    """Return the lineage of the sinks that show this attempt, from the database and the targets, which may be asked."""
     manifest = context.database.manifests.get(manifest_id)
     receipt = context.database.attempts.receipt(manifest_id, attempt)
     measured = receipt.partitions if receipt else ()
@@ -98,9 +98,9 @@ def lineage(context: Context, manifest_id: int, attempt: int) -> Lineage:
 
 
 def facets(lineages: Sequence[Lineage]) -> Any:
-    """The lineage of a task as Airflow's provider wants it: an ``OperatorLineage``. The provider must be installed.
+    """Return the lineage of a task as an ``OperatorLineage`` for Airflow's provider, which must be installed.
 
-    Of a bundle, unknown fields are told by a facet for each manifest that has some.
+    For a bundle, each manifest with unknown fields has a facet of its own.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -120,7 +120,7 @@ def facets(lineages: Sequence[Lineage]) -> Any:
     for lineage in lineages:
         named = {"pipeline": lineage.pipeline_name, "manifest": lineage.manifest_id, "attempt": lineage.attempt}
         quality: dict[str, InputDatasetFacet] = {}
-        if lineage.expectations:  # OpenLineage has them on what was read
+        if lineage.expectations:  # OpenLineage has assertions on inputs
             assertion = data_quality_assertions_dataset.Assertion
             made = [assertion(assertion=count.name, success=count.unmet == 0) for count in lineage.expectations]
             quality["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(made)

@@ -17,7 +17,7 @@ def longest_list() -> int:
 
 
 def refuse_over_limit(ids: Sequence[int]) -> list[int]:
-    """The manifests of a run or a replay; raises ``ConfigurationError`` when they are more than Airflow takes."""
+    """Return the manifests of a run or a replay. Raises ``ConfigurationError`` if there are more than Airflow takes."""
     most = longest_list()
     if len(ids) > most:
         raise ConfigurationError(
@@ -29,7 +29,7 @@ def refuse_over_limit(ids: Sequence[int]) -> list[int]:
 
 
 def first_that_fit(ids: Sequence[int]) -> list[int]:
-    """As many of the unfinished manifests as one run can do; ``refuse_rest`` must follow when they are done."""
+    """Return as many of the unfinished manifests as one run can do. Call ``refuse_rest`` when they are done."""
     most = longest_list()
     if len(ids) > most:
         log.warning("%d manifests are not done; this run does the %d oldest", len(ids), most)
@@ -37,7 +37,7 @@ def first_that_fit(ids: Sequence[int]) -> list[int]:
 
 
 def refuse_rest(context: Context, processed: Sequence[int]) -> None:
-    """Raise when a retry did as many manifests as Airflow takes, and others are unfinished."""
+    """Raise if a retry did as many manifests as Airflow takes, and others are unfinished."""
     remaining = unfinished(context) if len(processed) >= longest_list() else []
     if remaining:
         raise NotDone(

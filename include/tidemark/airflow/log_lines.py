@@ -17,7 +17,7 @@ RANGES = 8  # of a manifest in its log; a topic may have a thousand partitions
 
 
 def label(manifest_id: int, ranges: Sequence[Range]) -> str:
-    """Manifest, topics and ranges, cut to ``LABEL`` characters: the square of a mapped task shows it."""
+    """Return manifest, topics and ranges, cut to ``LABEL`` characters, for the square of a mapped task."""
     words, topic = [f"manifest {manifest_id}"], None
     for part in ranges:
         name = "" if part.at.topic == topic else f"{part.at.topic} "
@@ -27,7 +27,7 @@ def label(manifest_id: int, ranges: Sequence[Range]) -> str:
 
 
 def label_of(manifests: Sequence[Manifest]) -> str:
-    """The label of a task; that of a bundle has its topics in place of ranges."""
+    """Return the label of a task. A bundle's label has its topics in place of ranges."""
     if len(manifests) == 1:
         return label(manifests[0].id, manifests[0].ranges)
     topics = dict.fromkeys(part.at.topic for manifest in manifests for part in manifest.ranges)
@@ -35,7 +35,9 @@ def label_of(manifests: Sequence[Manifest]) -> str:
 
 
 def begins(order: Order, targets: Sequence[str], page: str | None) -> list[str]:
-    """``targets``: where the sinks of the order write to; ``page``: the address of the manifest's page, if known."""
+    """Return the first lines of a log. ``targets`` are those of the order's sinks; ``page`` is the address of the
+    manifest's page, if known.
+    """
     offsets = sum(part.span for part in order.ranges)
     attempt = f"pipeline {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
     lines = [f"{attempt} begins: {count_of(offsets, 'offset')} in {count_of(len(order.ranges), 'range')}", *_link(page)]
@@ -64,7 +66,7 @@ def _link(page: str | None) -> list[str]:
 
 
 def _lag(context: Context) -> str:
-    """Return how far the pipeline is behind; the work is done, so a source that does not answer now is no error."""
+    """Return how far the pipeline is behind. The work is done, so a source that does not answer is no error."""
     try:
         parts = lag(context)
     except TidemarkError as error:

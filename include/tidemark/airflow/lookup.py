@@ -1,4 +1,4 @@
-"""Connections as Airflow knows them, and the context of a pipeline inside a task."""
+"""Connections from Airflow, and the context of a pipeline inside a task."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -28,13 +28,13 @@ def _connection(conn_id: str) -> Connection | None:
 
 
 def airflow_lookup(conn_id: str) -> Mapping[str, Any] | None:
-    """A connection from wherever Airflow stores it; a ``connections.Lookup``."""
+    """Return a connection, wherever Airflow stores it; a ``connections.Lookup``."""
     connection = _connection(conn_id)
     return None if connection is None else as_mapping(connection)
 
 
 def as_mapping(connection: Any) -> Mapping[str, Any]:
-    """A connection of Airflow's SDK or of its models, as ``Lookup`` returns it."""
+    """Return a connection of Airflow's SDK or of its models in the form of ``Lookup``."""
     return {
         "host": connection.host,
         "port": connection.port,
@@ -46,12 +46,14 @@ def as_mapping(connection: Any) -> Mapping[str, Any]:
 
 
 def spark_master(conn_id: str) -> str:
-    """The master of a Spark connection; ``ConfigurationError`` without one, since Airflow would submit to YARN."""
+    """Return the master of a Spark connection. Raises ``ConfigurationError`` without one: Airflow would submit to
+    YARN.
+    """
     return master_of(_connection(conn_id), conn_id)
 
 
 def master_of(connection: Any, conn_id: str) -> str:
-    """The master of a connection, put together from type, host and port as Airflow's provider does it."""
+    """Return the master of a connection, made from type, host and port as Airflow's provider does."""
     if connection is None or not connection.host:
         raise ConfigurationError(
             f"there is no Airflow connection {conn_id} with a Spark master as its host",
@@ -70,7 +72,7 @@ def put_in_environment(pipeline: Pipeline | Group, lookup: connections.Lookup) -
 
 
 def database_of(task: Any) -> ManifestDatabase:
-    """The manifest database, for a task; ``task`` is Airflow's context. The history names the task instance."""
+    """Open the manifest database for a task; ``task`` is Airflow's context. The history names the task instance."""
     instance = task["ti"]
     mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
@@ -79,9 +81,9 @@ def database_of(task: Any) -> ManifestDatabase:
 
 @contextmanager
 def opened(pipeline: Pipeline, task: Any, *, warns: bool = True) -> Iterator[Context]:
-    """The context of a pipeline inside a task; ``task`` is Airflow's context.
+    """Open the context of a pipeline inside a task; ``task`` is Airflow's context.
 
-    ``warns``: whether to log what the source warns of; a task that opens it twice does so once.
+    ``warns``: log the warnings of the source. A task that opens the context twice logs them once.
     """
     with about(pipeline=pipeline.name), database_of(task) as database:
         # Each look-up is a request to the API server, and a task needs the same connections several times.

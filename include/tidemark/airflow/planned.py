@@ -1,4 +1,4 @@
-"""The manifests of a DAG run: the XCom of ``plan`` has them, or the database, after ``airflow db clean``."""
+"""The manifests of a DAG run, from the XCom of ``plan``, or, after ``airflow db clean``, from the database."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ from tidemark.pipeline.each_topic import split_name
 class PlannedManifests(DictOfListsExpandInput):
     """The argument ``manifest_id`` of each mapped task, as ``expand`` makes it from the list of ``plan``.
 
-    A task that is cleared when Airflow has removed that list gets the manifest of its last attempt, or all manifests
-    of its bundle that it has begun.
+    If Airflow has removed that list, a cleared task gets the manifest of its last attempt, or all manifests of its
+    bundle that it has begun.
     """
 
     def __init__(self, value: Any, pipeline_name: str, *, bundled: bool) -> None:
@@ -28,7 +28,7 @@ class PlannedManifests(DictOfListsExpandInput):
     def resolve(self, context: Mapping[str, Any]) -> tuple[Mapping[str, Any], set[int]]:
         try:
             return super().resolve(context)
-        except KeyError:  # the XCom is None, which has no length
+        except KeyError:  # raised for an XCom that is None, which has no length
             with airflow_verdict(), database_of(context) as database:
                 manifests = _of_task(database, self.pipeline_name, context["ti"])
                 return {"manifest_id": manifests if self.bundled else manifests[-1]}, set()
@@ -53,7 +53,9 @@ def _of_task(database: ManifestDatabase, pipeline_name: str, instance: Any) -> l
 
 
 def manifests_of_run(database: ManifestDatabase, pipeline_name: str, instance: Any) -> list[int]:
-    """The manifests that the mapped tasks of this run have worked on; ``instance`` is that of its task ``close``."""
+    """Return the manifests that the mapped tasks of this run have worked on; ``instance`` is the task instance of
+    ``close``.
+    """
     process = f"{instance.task_id.removesuffix('close')}process"
     return sorted({*flat(_by_index(database, pipeline_name, instance.dag_id, instance.run_id, process).values())})
 
@@ -61,7 +63,9 @@ def manifests_of_run(database: ManifestDatabase, pipeline_name: str, instance: A
 def _by_index(
     database: ManifestDatabase, pipeline_name: str, dag_id: str, run_id: str, task_id: str
 ) -> dict[int, list[int]]:
-    """By map index, the manifests that were begun, that of the newest attempt last; the history names the tasks."""
+    """Return, by map index, the manifests that were begun, the one of the newest attempt last. The history names the
+    tasks.
+    """
     prefix = f"airflow {dag_id} {run_id} {task_id}["
     manifests: dict[int, list[int]] = {}
     names = [

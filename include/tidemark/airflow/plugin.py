@@ -1,5 +1,4 @@
-"""The parts that Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of tasks that
-wait.
+"""The parts that Tidemark adds to Airflow: its page in the navigation bar, notes of DAG runs, labels of waiting tasks.
 
 All of Airflow's processes import this. The API server shows the page; the scheduler calls the hooks.
 """
@@ -16,7 +15,7 @@ ROOT = urlsplit(addresses.airflow_address()).path
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:
-    """The app, imported with its first request: tasks and the scheduler load plugins too, and have no use for it."""
+    """Import the app with its first request: tasks and the scheduler load plugins too, and do not need it."""
     from tidemark.airflow.page.app import app
 
     await app(scope, receive, send)

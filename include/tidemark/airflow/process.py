@@ -1,4 +1,4 @@
-"""``process``: one manifest from attempt to publication, or a bundle of them, as one Airflow task."""
+"""``process``: takes one manifest, or a bundle of them, from attempt to publication, as one Airflow task."""
 
 import os
 import shlex
@@ -44,7 +44,7 @@ from tidemark.spark.session import check_master, driver_configuration, spark_con
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 
-# Spark logs 450 lines of INFO for one manifest, and they hide the line that matters.
+# Spark logs 450 lines of INFO for one manifest, which would hide the important line.
 QUIET = {"spark.log.level": "WARN"}
 INTERRUPT_S = 3.0  # Airflow kills this process some seconds after SIGTERM
 APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
@@ -54,11 +54,11 @@ class ProcessManifestOperator(SparkSubmitOperator):
     """Starts an attempt, submits its order to the Spark connection and publishes the output that the receipt names.
 
     ``durable`` is off, because with it the provider may mark a cleared task as successful without running it. A done
-    manifest is not processed again, unless a person cleared the task (then Airflow raises ``max_tries``) or the trigger
+    manifest is not processed again, unless a user cleared the task (Airflow then raises ``max_tries``) or the trigger
     form asks for a replay.
 
-    Of a bundle the manifests are done one after the other, in a Spark session of this process, and each has an attempt
-    of its own. A bundle that was cleared is replayed when all of it is done; else what is not done is processed.
+    The manifests of a bundle are done one after the other, in a Spark session of this process, each with an attempt of
+    its own. A cleared bundle is replayed if all of it is done; otherwise only the other manifests are processed.
     """
 
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)
@@ -78,7 +78,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
         self._session: InSession | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Airflow's provider for OpenLineage calls this by its name when the task has ended, in the task's process."""
+        """Return the lineage. Airflow's provider for OpenLineage calls this name in the task's process, when the task
+        has ended.
+        """
         del task_instance
         return facets(self.lineage) if self.lineage else None
 
@@ -93,8 +95,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 self._process(context, manifests[0], replay=self._is_cleared(context) or self._is_wished_again(context))
 
     def _process_bundle(self, context: Any, manifests: Sequence[Manifest]) -> None:
-        """Process each. What one lacks does not stop the others, unless they would all wait for the same, or Spark has
-        ended: the next try does those that were not begun."""
+        """Process each manifest. One that fails does not stop the others, unless they would all wait for the same
+        system, or Spark has ended: the next try does those that were not begun.
+        """
         all_done = all(manifest.state is ManifestState.DONE for manifest in manifests)
         replay = self._is_wished_again(context) or (all_done and self._is_cleared(context))
         errors: dict[int, TidemarkError] = {}
@@ -144,23 +147,23 @@ class ProcessManifestOperator(SparkSubmitOperator):
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
     def _own_pipeline(self, manifest: Manifest) -> Pipeline:
-        """Return the member of a group that the manifest belongs to."""
+        """Return the pipeline of the manifest; in a group, the member that it belongs to."""
         if not isinstance(self.deployed_as, Group):
             return self.deployed_as
         return member_of_file(self.deployed_as, split_name(manifest.pipeline_name)[1] or manifest.pipeline_name)
 
     @contextmanager
     def _shared_session(self) -> Iterator[None]:
-        """The session of a bundle, with the options of the Spark connection and of this operator."""
+        """Open the session of a bundle, with the options of the Spark connection and of this operator."""
         environment = Environment.from_variables()
         if engine_of(self.pipeline, environment) is not Engine.SUBMIT:
             yield
             return
-        # Tasks of a local Spark have the environment that its JVM began with: the connections of all members.
+        # Tasks of a local Spark have the environment of its JVM's start, so put all members' connections there.
         connections = put_in_environment(self.deployed_as, cache(airflow_lookup))
         with connections, TemporaryDirectory(prefix="tidemark-spark-") as folder:
             self.conf = {}  # the session has its own
-            # Private to the provider, which has no public way to the options of a connection; a test runs it.
+            # A private method: the provider has no public one for the options of a connection. A test calls it.
             command = self._get_hook()._build_spark_submit_command("pyspark-shell")
             os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(command[1:])
             master = spark_master(self._conn_id)
@@ -171,7 +174,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 self._session.close()
 
     def manifest_label(self) -> str:
-        """Manifest and ranges, for the square of the task; Airflow renders it when the task starts, and at its end."""
+        """Return manifest and ranges, for the square of the task. Airflow renders it when the task starts, and at its
+        end.
+        """
         if self._label is None:
             with ManifestDatabase(Environment.from_variables().database(), "airflow label") as database:
                 self._label = log_lines.label_of(database.manifests.find(ids=flat([self.manifest_id])))
@@ -182,7 +187,9 @@ class ProcessManifestOperator(SparkSubmitOperator):
             self.log.info(line)
 
     def _send_to(self, master: str) -> None:
-        """The driver runs on Airflow's own Python, executors on theirs. A cluster gets our package from the driver."""
+        """Prepare the application for this master. The driver runs on Airflow's own Python, executors on theirs. A
+        cluster gets our package from the driver.
+        """
         check_master(master)
         self.conf = {"spark.pyspark.driver.python": sys.executable, **(self.conf or {})}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -196,9 +203,10 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return bool(context["params"].get("replay") or context["params"].get("fill"))
 
     def _was_replayed_by_another(self, context: Any, pipeline_context: Context, manifest_id: int) -> bool:
-        """Runs of a backfill that replays may share a manifest: each waits for the others, and one of them does it.
+        """Return whether another run has replayed the manifest. Runs of a backfill may share a manifest: each waits for
+        the others, and only one of them replays it.
 
-        A run that was cleared begins anew, so what was done before that does not count.
+        A cleared run begins anew, so replays before that do not count.
         """
         if not context["params"].get("replay"):
             return False
@@ -209,7 +217,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
         return attempt is not None
 
     def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:
-        """Stages by an application that is submitted, in the session of a bundle, or on a Spark Connect server."""
+        """Return a stage: in the session of a bundle, by a submitted application, or on a Spark Connect server."""
         environment = Environment.from_variables()
         stage: SharedStage
         if self._session is not None:
@@ -259,22 +267,26 @@ class ProcessManifestOperator(SparkSubmitOperator):
                 super().execute(context)
         except AirflowException as failed:
             self._raise_reason(file, order)
-            raise failed  # spark-submit did not start, or failed after the job's end
-        except BaseException:  # a time limit, or a log that cannot be written any more: Spark still runs
+            raise failed  # spark-submit did not start, or failed after the job had ended
+        except BaseException:  # a time limit, or a log that can no longer be written: Spark still runs
             end(started())
             raise
 
     def on_kill(self) -> None:
-        """Airflow calls this on SIGTERM. Its own ``on_kill`` kills the JVM of spark-submit, but not its Python."""
+        """End Spark when Airflow calls this on SIGTERM. The provider's ``on_kill`` ends the JVM of spark-submit, but
+        not its Python.
+        """
         self.ended_by_airflow = True
         end_jobs_on_servers()
-        processes = started()  # before the JVM dies: afterwards its Python is no child of ours
+        processes = started()  # listed before the JVM dies: afterwards its Python is no child of this process
         if self._hook is not None:
             super().on_kill()
         end(processes)
 
     def _raise_reason(self, file: Path, order: Order) -> None:
-        """Raise why Spark failed, if it says so, alone: Airflow's exception would hide it below Spark's log."""
+        """Raise only the reason why Spark failed, if it gives one: Airflow's exception would hide it below Spark's
+        log.
+        """
         self._raise_if_ended_by_airflow(order.pipeline_name, order.manifest_id)
         submitted = self._hook and self._hook._submit_sp
         if submitted:
@@ -286,7 +298,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _raise_if_ended_by_airflow(self, pipeline_name: str, manifest_id: int) -> None:
         if self.ended_by_airflow:
             raise WorkFailed(
-                "Airflow ended this task, and Spark with it: somebody marked or cleared it, or its worker was stopped",
+                "Airflow ended this task, and Spark with it: the task was marked or cleared, or its worker was stopped",
                 next_step="nothing is published; clear the task to do the manifest, or: "
                 f"tidemark retry {pipeline_name} --manifest {manifest_id}",
                 pipeline=pipeline_name,
@@ -295,19 +307,21 @@ class ProcessManifestOperator(SparkSubmitOperator):
 
 
 def _own_folder(order: Order, pipeline: Pipeline) -> str | None:
-    """The folder of one of the order's sinks, or None. There the order is removed with the attempt's staging."""
+    """Return the folder of one of the order's sinks, or None. From there the order is removed with the attempt's
+    staging.
+    """
     names = {sink.name for sink in order.sinks}
     folders = [sink.own_folder(pipeline.name) for sink in pipeline.sinks if sink.name in names]
     return next((folder for folder in folders if folder and folder.startswith("/")), None)
 
 
 def started() -> list[psutil.Process]:
-    """Every process below this one: spark-submit and its children."""
+    """Return every process below this one: spark-submit and its children."""
     return list(psutil.Process().children(recursive=True))
 
 
 def end_jobs_on_servers() -> None:
-    """End the jobs that this process has on Spark Connect servers; none of the modules is imported for that."""
+    """End the jobs that this process has on Spark Connect servers, without importing a module for it."""
     connected = sys.modules.get("tidemark.spark.connected")
     if connected is not None:
         ending = Thread(target=connected.end_jobs)  # the process's own thread waits for the server's answer
@@ -316,7 +330,7 @@ def end_jobs_on_servers() -> None:
 
 
 def end(processes: list[psutil.Process]) -> None:
-    """SIGKILL to each process that still exists; the attempt's staged output stays in its own folder."""
+    """Send SIGKILL to each process that still exists. The attempt's staged output stays in its own folder."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()

@@ -1,4 +1,4 @@
-"""The wishes in the trigger form, or in the conf of a run, beside planning what is new."""
+"""The requests in the trigger form, or in the conf of a run, beside an ordinary plan."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -86,7 +86,7 @@ DECISIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def refuse_unknown(conf: Mapping[str, Any], known: Collection[str] = tuple(PARAMS)) -> None:
-    """Raise for a key that no run knows: a misspelt one would make it an ordinary run."""
+    """Raise for a key that no run knows: a misspelt key would start an ordinary run."""
     unknown = sorted(conf.keys() - set(known))
     if unknown:
         raise ConfigurationError(
@@ -96,12 +96,14 @@ def refuse_unknown(conf: Mapping[str, Any], known: Collection[str] = tuple(PARAM
 
 
 def is_special(params: Mapping[str, Any]) -> bool:
-    """Return whether a person asked a run for something else than what each run does."""
+    """Return whether the run was asked for something other than an ordinary run."""
     return any(params.get(name) for name in PARAMS)
 
 
 def moment(text: str) -> datetime:
-    """A time from the trigger form or a run's conf, UTC when it has no zone; Airflow does not check the text."""
+    """Return a time from the trigger form or a run's conf, in UTC if it has no zone. Airflow does not check the
+    text.
+    """
     try:
         time_ = datetime.fromisoformat(text)
     except ValueError:
@@ -113,7 +115,7 @@ def moment(text: str) -> datetime:
 
 
 def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int] | None:
-    """The manifests that are asked for, as many as one run can do; None: those that the run plans."""
+    """Return the requested manifests, as many as one run can do; None if the run processes those that it plans."""
     if isinstance(params.get("replay"), list) and params["replay"]:
         return refuse_over_limit([manifest.id for manifest in _named(context, params["replay"])])
     if params.get("fill"):
@@ -128,20 +130,22 @@ def manifests_asked_for(context: Context, params: Mapping[str, Any]) -> list[int
 
 
 def _named(context: Context, ids: Sequence[int]) -> list[Manifest]:
-    """Raises for one of another pipeline, and one that an attempt is at work on."""
+    """Return the manifests with these ids. Raises for a manifest of another pipeline, and for one with an attempt at
+    work.
+    """
     manifests = [own_manifest(context, manifest_id) for manifest_id in dict.fromkeys(ids)]
     refuse_at_work(manifests)
     return manifests
 
 
 def release_named(context: Context, params: Mapping[str, Any]) -> None:
-    """Let the blocked ones of the manifests that a retry names be attempted again: a person has looked at them."""
+    """Release the blocked manifests that a retry names: you have looked at their reasons."""
     for manifest_id in params.get("retry") or ():
         unfinished(context, manifest_id)
 
 
 def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
-    """Return whether manifests were asked for; raises when they are not published, or when there are more of them."""
+    """Return whether manifests were requested. Raises if some are not published, or if more of them remain."""
     if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill", "audit")):
         return False
     require_done(context, processed)
@@ -157,14 +161,15 @@ def require_chosen_done(context: Context, params: Mapping[str, Any], processed: 
 
 
 def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_run: bool) -> Decision:
-    """Decide as the command of that name does. A plan that is repeated decides once: the reason names its run.
+    """Make the decision that ``wish`` names, as the command of the same name does. If Airflow repeats the task, nothing
+    is decided a second time: the stored reason contains the id of the DAG run.
 
-    Raises ``ConfigurationError`` for a wish that no command has.
+    Raises ``ConfigurationError`` if no command makes this decision, or if it lacks a value.
     """
     name = str(wish.get("decision"))
     if name not in DECISIONS:
         raise ConfigurationError(
-            with_nearest(f"accept.decision is {name!r}", name, DECISIONS),
+            with_nearest(f"accept.decision is {name!r}, which is no decision", name, DECISIONS),
             next_step=f"write one of: {', '.join(DECISIONS)}",
         )
     kinds = {"partition": int, "manifest": int}
@@ -189,13 +194,13 @@ def accept(context: Context, wish: Mapping[str, Any], *, run_id: str = "", dry_r
 
 
 def audit_lines(context: Context, depth: Depth) -> list[str]:
-    """Audit the pipeline; returns how much was found, and each difference with its next step."""
+    """Audit the pipeline. Return the number of differences, and each difference with its next step."""
     differences = [problem.with_example() for problem in audit(context, deep=depth is Depth.DEEP)]
     return [f"the {depth} audit found {count_of(len(differences), 'difference')}", *map(str, differences)]
 
 
 def refuse_differences(context: Context, params: Mapping[str, Any]) -> None:
-    """Raise when the audit that was asked for has found something: else Airflow would show its run as a success."""
+    """Raise if the requested audit found differences: otherwise Airflow would show its run as a success."""
     if not params.get("audit"):
         return
     is_deep = params["audit"] == Depth.DEEP
@@ -210,11 +215,11 @@ def refuse_differences(context: Context, params: Mapping[str, Any]) -> None:
 
 
 def preview(context: Context, ids: Sequence[int]) -> list[str]:
-    """Return what a dry run says of manifests that there are."""
+    """Return what a dry run says of existing manifests."""
     manifests = context.database.manifests.find(ids=list(ids))
     return [f"would process {label(manifest.id, manifest.ranges)}" for manifest in manifests] or ["nothing to process"]
 
 
 def sinks_of(context: Context, params: Mapping[str, Any]) -> Context:
-    """The context of a task: with the one sink that is to be filled, or all."""
+    """Return the context of a task: only with the sink that is to be filled, or with all sinks."""
     return alone(context, params["fill"]) if params.get("fill") else context

@@ -1,4 +1,4 @@
-"""The notes of ``plan`` for the scheduler, as an XCom: a label for each mapped task, note and links of the run.
+"""The notes of ``plan`` for the scheduler, as an XCom: a label for each mapped task, the run's note and its links.
 
 No imports: every process of Airflow loads this with the plugin.
 """
@@ -10,12 +10,12 @@ LONGEST_NOTE = 1000  # characters; Airflow's column takes no more
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning, in at most so many characters."""
+    """Return the text, cut to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]} .."
 
 
 def note_of(text: str, links: list[str]) -> str:
-    """A note with links at its end: whole ones, as many as fit below half of the note, or below a shorter text."""
+    """Return a note with whole links at its end. Links fit below half of the longest note, or below a shorter text."""
     room = LONGEST_NOTE - min(len(text), LONGEST_NOTE // 2) - 1
     kept: list[str] = []
     for link in links:

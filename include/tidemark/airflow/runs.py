@@ -1,4 +1,4 @@
-"""The work of the tasks ``plan`` and ``close`` of a run, and the task ``process`` that is mapped between them."""
+"""The work of the tasks ``plan`` and ``close`` of a run, and the task ``process``, which is mapped between them."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -41,25 +41,27 @@ from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.remote import remote_of
 
-log = logging.getLogger(__name__)  # what is printed may stand below "Post Execute", which Airflow's page folds
+log = logging.getLogger(__name__)  # printed lines may appear below "Post Execute", which Airflow's page folds
 
 
 def asset_of(name: str) -> Asset:
-    """The asset that other DAGs wait for: an event for each run that has published something."""
+    """Return the asset that other DAGs wait for. It has an event for each run that has published something."""
     return Asset(name=f"tidemark_{name}", uri=f"tidemark://pipeline/{name}")
 
 
 def hours_asset_of(name: str) -> Asset:
-    """The asset whose partitions are event hours, such as ``2024-03-01T10:00:00``: an event when one is complete."""
+    """Return the asset whose partitions are event hours, such as ``2024-03-01T10:00:00``. It has an event for each
+    complete hour.
+    """
     return Asset(name=f"tidemark_{name}_hours", uri=f"tidemark://pipeline/{name}/hours")
 
 
 def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str, Any]) -> Any:
-    """``process``, mapped over the manifests, or the bundles of them, that ``plan`` answers with."""
+    """Return ``process``, mapped over the manifests, or bundles of them, that ``plan`` returns."""
     shared = shared_settings(pipeline)
     process_arguments = {
         "map_index_template": "{{ task.manifest_label() }}",
-        # Airflow starts them in the order of runs and of their index: none then waits for a turn in a process.
+        # Airflow starts them in the order of runs and of their index, so none waits for its turn inside a process.
         "max_active_tis_per_dag": 1 if shared.in_order else None,
         **shared.airflow.process_arguments(),
         **process,
@@ -74,7 +76,9 @@ def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str
 
 
 def tick_of(task_context: Any) -> Tick:
-    """The tick of a DAG run. Its cut is ``plan_until``, or the end of the interval, or the logical date, or None."""
+    """Return the tick of a DAG run. Its cut is ``plan_until``, or the end of the interval, or the logical date, or
+    None.
+    """
     run = task_context["dag_run"]
     kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
     until = task_context["params"].get("plan_until")
@@ -83,7 +87,7 @@ def tick_of(task_context: Any) -> Tick:
 
 
 def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetime | None:
-    """The start of the interval that ends at the tick's cut; None without a schedule.
+    """Return the start of the interval that ends at the tick's cut; None without a schedule.
 
     Airflow 3's cron timetable has empty intervals (start = end). Then the start is the last scheduled time before the
     cut.
@@ -97,12 +101,12 @@ def interval_start(pipeline: Pipeline, task_context: Any, tick: Tick) -> datetim
 
 
 def with_interval(tick: Tick, begin: datetime | None) -> Tick:
-    """The tick with its interval's start; a run by hand stands for all that was before its time."""
+    """Return the tick with the start of its interval. A manual run has none: it covers everything before its time."""
     return tick if tick.kind is RunKind.MANUAL else replace(tick, since=begin)
 
 
 def stands_for(tick: Tick, begin: datetime | None) -> str:
-    """Return which time a run speaks for, in one line of the log: its name in Airflow has only one end of it."""
+    """Return a line for the log with the time that a run covers: its name in Airflow has only one end of it."""
     if tick.cut_at is None:
         return "this run has no date: it stands for what is there now"
     end = f"{tick.cut_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -112,10 +116,10 @@ def stands_for(tick: Tick, begin: datetime | None) -> str:
 
 
 def plan_run(pipeline: Pipeline, problem: TidemarkError | None = None) -> list[int]:
-    """Manifest ids to process: those of the run's plan, or those that the trigger form asked for.
+    """Return the manifest ids to process: those of the run's plan, or those that the trigger form asks for.
 
-    Raises ``problem``, what is wrong with the pipeline's file. An error of a run that says what the next one will meet
-    too is kept for whoever looks at the pipeline.
+    Raises ``problem``, the error in the pipeline's file. If the next run will meet the same error, it is stored for the
+    state of the pipeline.
     """
     task_context: Any = get_current_context()
     special = run_conf.is_special(task_context["params"])
@@ -152,8 +156,9 @@ def _planned(pipeline: Pipeline, task_context: Any) -> list[int]:
 def push_labels_of(
     database: ManifestDatabase, task_context: Any, name: str, tasks: list[list[int]], notes: list[str]
 ) -> None:
-    """Hand the labels of the tasks that process these manifests to the scheduler, and the notes of the run of a
-    pipeline or a group."""
+    """Give the scheduler the labels of the tasks that process these manifests, and the notes of the run of a pipeline
+    or group.
+    """
     ids = flat(tasks)
     manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=ids)} if ids else {}
     labels = [label_of([manifests[manifest_id] for manifest_id in own]) for own in tasks]
@@ -161,7 +166,9 @@ def push_labels_of(
 
 
 def require_spark(pipeline: Pipeline, context: Context) -> None:
-    """Raise ``ConfigurationError`` when Airflow has no connection for the pipeline's engine: else tasks would tell."""
+    """Raise ``ConfigurationError`` if Airflow has no connection for the pipeline's engine: otherwise each task would
+    fail.
+    """
     environment = Environment.from_variables()
     if engine_of(pipeline, environment) is Engine.CONNECT:
         remote_of(environment, context.lookup)
@@ -172,7 +179,9 @@ def require_spark(pipeline: Pipeline, context: Context) -> None:
 def manifests_to_process(
     context: Context, pipeline: Pipeline, task_context: Any, most: int | None = None
 ) -> tuple[list[int], list[str]]:
-    """(manifest ids, what a person should know of this run); ``most``: how many it may take along beside its own."""
+    """Return the manifest ids to process, and notes about this run for the log. ``most`` limits the sum of own
+    manifests and those of earlier runs.
+    """
     params, run_id = task_context["params"], task_context["dag_run"].run_id
     if params.get("accept"):
         decision = run_conf.accept(context, params["accept"], run_id=run_id, dry_run=False)
@@ -211,9 +220,9 @@ def manifests_to_process(
 
 
 def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> list[str]:
-    """Return what a dry run says; nothing is stored."""
+    """Return the lines of a dry run; nothing is stored."""
     params = task_context["params"]
-    if params.get("accept"):  # until that is decided, a plan would be refused
+    if params.get("accept"):  # a plan would be refused until the decision is made
         return [*run_conf.accept(context, params["accept"], dry_run=True).lines]
     if params.get("audit"):
         return ["would compare what is recorded with what the sinks hold"]
@@ -234,13 +243,15 @@ def would_process(context: Context, pipeline: Pipeline, task_context: Any) -> li
 
 
 def handed_out(context: Context, task_context: Any, ids: list[int]) -> list[int]:
-    """The same ids, after noting that this DAG run processes them, whichever did before."""
+    """Return the same ids, after noting that this DAG run now processes them."""
     context.database.manifests.hand_out(context.database.manifests.find(ids=ids), task_context["dag_run"].run_id)
     return ids
 
 
 def held_elsewhere(task_context: Any) -> HeldElsewhere:
-    """Return whether another DAG run that has not ended is to process a manifest: it may try it again by itself."""
+    """Return a function that tells whether another DAG run that has not ended is to process a manifest: it may try it
+    again by itself.
+    """
     own = task_context["dag_run"].run_id
 
     @cache
@@ -253,8 +264,9 @@ def held_elsewhere(task_context: Any) -> HeldElsewhere:
 
 @contextmanager
 def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
-    """Add the trigger form's way to ``NotPublished``; it becomes ``WorkFailed``, which Airflow tries again, while
-    another DAG run is to process a manifest."""
+    """Add the trigger form to the next step of ``NotPublished``. While another DAG run is to process a manifest, raise
+    ``WorkFailed`` instead, which Airflow tries again.
+    """
     try:
         yield
     except NotPublished as error:
@@ -272,7 +284,7 @@ def form_named(context: Context, held: HeldElsewhere) -> Iterator[None]:
 
 
 class Closed(NamedTuple):
-    """The end of a run, as it is told: the extra of the asset event (None: no news), and keys of event hours."""
+    """The end of a run for its assets: the extra of the asset event (None: nothing new), and keys of event hours."""
 
     event: dict[str, Any] | None
     hours: list[str]
@@ -300,8 +312,10 @@ def close_pipeline(
     params: Mapping[str, Any],
     has_told: Callable[[str], bool | None],
 ) -> Closed:
-    """Require the manifests of the run and close the hours of one pipeline. ``params``: what the form asked of it;
-    ``has_told``: whether another run has told what it had to tell."""
+    """Require the manifests of the run to be published, and close the hours of one pipeline.
+
+    ``params`` is what the form asked of it; ``has_told`` returns whether another run has announced its hours.
+    """
     held = held_elsewhere(task_context)
     with form_named(context, held):
         require_published(context, task_context, params, planned, held)
@@ -315,7 +329,7 @@ def close_pipeline(
 def require_published(
     context: Context, task_context: Any, params: Mapping[str, Any], planned: list[int], held: HeldElsewhere
 ) -> None:
-    """Raise unless every manifest that the run stands for is published; waits for those at work in other runs."""
+    """Raise unless every manifest that the run covers is published. Waits for those at work in other runs."""
     if run_conf.require_chosen_done(context, params, planned):
         return
     tick = tick_of(task_context)
@@ -326,7 +340,7 @@ def require_published(
 
 
 def run_ended_well(task_context: Any) -> Callable[[str], bool | None]:
-    """Return whether a DAG run has ended well; None while that is open."""
+    """Return a function that tells whether a DAG run has succeeded; None while it has not ended."""
     instance = task_context["ti"]
 
     def ended_well(run_id: str) -> bool | None:
@@ -339,7 +353,7 @@ def run_ended_well(task_context: Any) -> Callable[[str], bool | None]:
 
 
 def close_hours_of_run(context: Context, task_context: Any, has_told: Callable[[str], bool | None]) -> list[str]:
-    """Close the event hours that are complete; returns the keys of those that are to be told now."""
+    """Close the complete event hours. Return the keys of the hours to announce now."""
     own = task_context["dag_run"].run_id
     closed = close_hours(context)
     if closed:
@@ -350,9 +364,10 @@ def close_hours_of_run(context: Context, task_context: Any, has_told: Callable[[
 
 
 def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, Any] | None:
-    """The extra of the asset event about the manifests that a run has published; None when there are none.
+    """Return the extra of the asset event about the manifests that a run has published; None if there are none.
 
-    ``cut``, ``reached`` and ``covered_by`` are of the run's plan: null, false and empty when it planned nothing itself.
+    ``cut``, ``reached`` and ``covered_by`` are those of the run's plan; null, false and empty if it planned nothing
+    itself.
     """
     if not published:
         return None
@@ -381,7 +396,7 @@ def event_of(context: Context, tick: Tick, published: list[int]) -> dict[str, An
 
 
 def planned_text(run: PlannedRun) -> str:
-    """Return what a run found, in one line of the log."""
+    """Return a line for the log with what a run found."""
     if not run.manifests:
         return f"run {run.run_key}: {nothing_new(run)}"
     return f"run {run.run_key}: manifests {', '.join(map(str, run.manifests))}{covered(run)}"

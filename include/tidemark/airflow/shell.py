@@ -1,7 +1,7 @@
 """The Airflow that this shell is set up for, and its connections. Nothing here imports Airflow into this process.
 
-Airflow takes more than a second to import, changes logging, and writes a configuration into its home when there is
-none. So another process imports it, and only when this shell names an Airflow that exists.
+Airflow takes more than a second to import, changes logging, and writes a configuration into its home if there is none.
+So another process imports it, and only if this shell names an Airflow that exists.
 """
 
 import json
@@ -25,13 +25,13 @@ TIMEOUT_S = 240.0  # importing Airflow takes 1 to 4 s, minutes on a machine that
 
 
 def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Airflow's configuration file; the null device when variables take its place; None without an Airflow."""
+    """Return Airflow's configuration file; the null device if variables replace it; None without an Airflow."""
     home = environment.get("AIRFLOW_HOME") or "~/airflow"
     place = Path(os.path.expandvars(environment.get("AIRFLOW_CONFIG") or f"{home}/airflow.cfg")).expanduser()
     package = find_spec("airflow")
     folders = package.submodule_search_locations if package else None
     if not any(Path(folder, "models").is_dir() for folder in folders or ()):
-        return None  # not installed, or Airflow's SDK alone, which knows no database
+        return None  # not installed, or only Airflow's SDK, which has no database
     if place.is_file():
         return place
     # Without a file Airflow would create one, and its home. It reads the null device as an empty configuration.
@@ -39,21 +39,22 @@ def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def named(configured: Path) -> str:
-    """A configuration as messages name it."""
+    """Return the name of a configuration for messages."""
     return f"{DATABASE} of this shell" if configured == Path(os.devnull) else str(configured)
 
 
 def variables(configured: Path, logs: str) -> dict[str, str]:
-    """Return the variables that a process needs to import Airflow without a trace in Airflow's home, and without log
-    lines among its own output: it warns of each connection type with an underscore."""
+    """Return the variables that a process needs to import Airflow without writing into Airflow's home, and without log
+    lines in its own output: Airflow warns of each connection type with an underscore.
+    """
     of_logs = {"AIRFLOW__LOGGING__BASE_LOG_FOLDER": logs, "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"}
     return {"AIRFLOW_CONFIG": str(configured), **of_logs}
 
 
 def connections(configured: Path, ids: Sequence[str], *, limit: float = TIMEOUT_S) -> dict[str, Mapping[str, Any]]:
-    """Those of the connections that Airflow has, in the shape of ``connections.Lookup``.
+    """Return those of the connections that Airflow has, in the form of ``connections.Lookup``.
 
-    Raises ``Unavailable`` when Airflow's database or its secrets backend does not answer within ``limit`` seconds.
+    Raises ``Unavailable`` if Airflow's database or its secrets backend does not answer within ``limit`` seconds.
     """
     try:
         with TemporaryDirectory() as logs:

@@ -1,6 +1,7 @@
 """Connections from Airflow's environment, secrets backend or metadata database, outside of tasks.
 
-``python -m tidemark.airflow.stored ID ..`` prints those that exist as JSON. It holds secrets: it is for a pipe.
+``python -m tidemark.airflow.stored ID ..`` prints those that exist as JSON. The output contains secrets, so it is only
+for a pipe.
 """
 
 import json
@@ -11,7 +12,9 @@ from typing import Any
 
 
 def main(ids: list[str]) -> None:
-    """Unlike Airflow's own look-up, a backend that does not answer is an error, not a connection that is missing."""
+    """Print the connections. A backend that does not answer is an error here; Airflow's own look-up takes the
+    connection for missing.
+    """
     answer = os.dup(1)
     os.dup2(2, 1)  # Airflow and its plugins write to standard output
     from airflow.configuration import ensure_secrets_loaded

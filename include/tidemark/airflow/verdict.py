@@ -1,4 +1,4 @@
-"""Turns our errors into Airflow's: retry the task, or fail at once because a person must act."""
+"""Turns Tidemark's errors into Airflow's: retry the task, or fail at once because you must act."""
 
 import sys
 from collections.abc import Iterator, MutableMapping
@@ -33,7 +33,8 @@ def may_help(error: TidemarkError) -> bool:
 
 
 def next_try(task_context: Any) -> NextTry:
-    """Return when Airflow tries a task again after an error, at the latest; ``task_context`` is Airflow's.
+    """Return a function that gives the latest time at which Airflow tries a task again after an error, or None.
+    ``task_context`` is Airflow's.
 
     With exponential backoff Airflow waits the delay of this try, or up to twice as long.
     """
@@ -57,17 +58,18 @@ def next_try(task_context: Any) -> NextTry:
 
 
 class TriedAgain(AirflowException):
-    """An error of ours that a retry may solve."""
+    """An error of Tidemark that a retry may solve."""
 
 
 class FailedAtOnce(AirflowFailException):
-    """An error of ours that waits for a person."""
+    """An error of Tidemark that only you can solve."""
 
 
 @contextmanager
 def airflow_verdict() -> Iterator[None]:
-    """Let Airflow retry errors that a retry may solve; others fail the task at once. The message says what to do, and
-    which page shows more."""
+    """Let Airflow retry errors that a retry may solve; fail the task at once for others. The message has the next step
+    and the page that shows more.
+    """
     _keep_tracebacks_out()
     try:
         yield
@@ -78,7 +80,9 @@ def airflow_verdict() -> Iterator[None]:
 
 
 def _page(error: TidemarkError) -> list[str]:
-    """The page of the manifest or the pipeline of an error; what does not exist has no page."""
+    """Return the address of the page of the manifest or the pipeline of an error; none for something that does not
+    exist.
+    """
     pipeline, manifest = error.context.get("pipeline"), error.context.get("manifest")
     if not isinstance(pipeline, str) or isinstance(error, NotFound):
         return []
@@ -87,14 +91,18 @@ def _page(error: TidemarkError) -> list[str]:
 
 
 def _keep_tracebacks_out() -> None:
-    """Have Airflow log errors of ours as their message: its loggers share the list of processors, also those made."""
+    """Make Airflow log Tidemark's errors as their message only. Its loggers, also existing ones, share the list of
+    processors.
+    """
     processors = structlog.get_config()["processors"]
     if message_only not in processors:
         processors.insert(0, message_only)
 
 
 def message_only(_logger: object, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor of structlog: an entry about an error of ours has its message, and no traceback of Airflow's code."""
+    """Replace the traceback of Airflow's code by the message, in an entry about an error of Tidemark. A processor of
+    structlog.
+    """
     error = entry.get("exc_info")
     error = sys.exc_info()[1] if error is True else error
     if isinstance(error, TriedAgain | FailedAtOnce):

@@ -103,7 +103,7 @@ def _nested_places(
             if nested and not is_published(pipeline.name, sink.name) and not is_published(other.name, beside.name):
                 yield Meeting(
                     f"sink {sink.name} writes to {nested[0]}, and sink {beside.name} of pipeline {other.name} to "
-                    f"{nested[1]}: one folder lies in the other, and the later sink is refused",
+                    f"{nested[1]}: one lies in the other, and the later sink is refused",
                     "give each a folder of its own",
                 )
 
