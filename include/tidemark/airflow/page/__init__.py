@@ -1,1 +1,1 @@
-"""The page of Tidemark in Airflow: what the person on call looks at, and the JSON behind it."""
+"""The page of Tidemark in Airflow, for the engineer on call, and the JSON behind it."""

@@ -1,4 +1,4 @@
-"""Checks who may see and do what, by Airflow's own authorization, and that a change comes from a form of ours.
+"""Checks who may see and do what, by Airflow's own authorization, and that a change comes from a form of this page.
 
 Airflow does not check the requests of an app that a plugin mounts: every route must name one of these dependencies.
 """
@@ -31,7 +31,9 @@ PlanTasks = Annotated[dict[str, PlanTask], Depends(plan_tasks)]
 
 
 def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> Any:
-    """403 without this right on the DAG of the pipeline ``dag_id`` in the path: one of its name, or a larger one."""
+    """Return a dependency that answers 403 without this right on the DAG of pipeline ``dag_id``: its own DAG, or a
+    larger one.
+    """
 
     def check(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> None:
         requires_access_dag(method, entity, dag_of(dag_id, tasks))(request, user)
@@ -40,8 +42,9 @@ def _allowed(method: ResourceMethod, entity: DagAccessEntity | None = None) -> A
 
 
 def _may(method: ResourceMethod, entity: DagAccessEntity | None = None) -> Any:
-    """True if the caller has this right, by the rule of ``_allowed``: for nobody else a page has buttons that need
-    it."""
+    """Return a dependency that tells whether the caller has this right, by the rule of ``_allowed``. A page shows the
+    buttons that need the right only then.
+    """
     refuse = _allowed(method, entity).dependency
 
     def check(request: Request, user: GetUserDep, tasks: PlanTasks, dag_id: str) -> bool:
@@ -67,7 +70,7 @@ MayPause = Annotated[bool, HAS_PAUSE_RIGHT]
 
 
 def opened_database(user: GetUserDep) -> Iterator[ManifestDatabase]:
-    """The manifest database for one request; its history names the caller."""
+    """Open the manifest database for one request; its history names the caller."""
     with ManifestDatabase(Environment.from_variables().database(), f"airflow page {user.get_name()}") as database:
         yield database
 
@@ -76,7 +79,7 @@ Database = Annotated[ManifestDatabase, Depends(opened_database)]
 
 
 def readable_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[str]:
-    """The pipelines that were planned and whose DAG the caller may read."""
+    """Return the pipelines that were planned and whose DAG the caller may read."""
     dags = get_auth_manager().get_authorized_dag_ids(user=user)
     return [name for name in database.pipelines.names() if dag_of(name, tasks) in dags]
 
@@ -85,7 +88,7 @@ ReadablePipelines = Annotated[list[str], Depends(readable_pipelines)]
 
 
 def unplanned_pipelines(database: Database, user: GetUserDep, tasks: PlanTasks) -> list[Unplanned]:
-    """The pipelines and members of groups that no plan has succeeded of, and whose DAG the caller may read."""
+    """Return the pipelines and members of groups that no plan has ever planned, and whose DAG the caller may read."""
     dags, names = get_auth_manager().get_authorized_dag_ids(user=user), database.pipelines.names(retired=True)
     planned = {*names, *(split_name(name)[0] for name in names)}
     new = {name: task for name, task in tasks.items() if name not in planned and task.dag_id in dags}
@@ -99,7 +102,7 @@ UnplannedPipelines = Annotated[list[Unplanned], Depends(unplanned_pipelines)]
 
 
 def listed_pipelines(readable: ReadablePipelines, new: UnplannedPipelines) -> list[str]:
-    """Those that were planned, and those that no plan has succeeded of."""
+    """Return the pipelines that were planned, then those without any successful plan."""
     return [*readable, *(each.pipeline for each in new)]
 
 
@@ -107,8 +110,9 @@ ListedPipelines = Annotated[list[str], Depends(listed_pipelines)]
 
 
 def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
-    """Return the failed runs of pipelines that the caller may read: of those whose newest scheduled run planned
-    nothing, and, where no plan has ever succeeded, of those whose newest run failed."""
+    """Return the failed runs of pipelines that the caller may read: the newest scheduled run, if its plan failed; or,
+    if no plan has ever succeeded, the newest run.
+    """
     planned = {name: tasks[name] for name in readable if name in tasks}
     first = {each.pipeline: tasks[each.pipeline] for each in new if each.pipeline in tasks}
     failed = failed_runs(planned, asked_for=False) if planned else {}
@@ -116,7 +120,7 @@ def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: 
 
 
 class Renamed(Exception):
-    """The pipeline has another name now: an address with the old one, in an old log or note, leads on to it."""
+    """The pipeline has another name now. An address with the old name, in an old log or note, is redirected."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -131,7 +135,9 @@ def lead_on(database: ManifestDatabase, dag_id: str) -> None:
 
 
 def own_pipeline(database: Database, dag_id: str) -> str:
-    """The pipeline of a DAG; ``NotFound`` when it was never planned, ``ConfigurationError`` when it is retired."""
+    """Return the pipeline of a DAG. Raises ``NotFound`` if it was never planned, ``ConfigurationError`` if it is
+    retired.
+    """
     if dag_id not in database.pipelines.names():
         lead_on(database, dag_id)
         refuse_out_of_use(dag_id, database)
@@ -143,7 +149,7 @@ def own_pipeline(database: Database, dag_id: str) -> str:
 
 
 def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
-    """A manifest of the DAG in the path: the caller's rights on that DAG are no rights on another one's manifests."""
+    """Return a manifest of the DAG in the path: rights on one DAG give no rights on the manifests of another."""
     manifest = database.manifests.get(manifest_id)
     if manifest.pipeline_name != dag_id:
         lead_on(database, dag_id)
@@ -157,7 +163,7 @@ OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 
 
 def refuse_forged(request: Request) -> None:
-    """403 for a request that a page of another site has sent. Browsers set both headers; scripts cannot change them."""
+    """Answer 403 for a request from a page of another site. Browsers set both headers; scripts cannot change them."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     ours = {request.headers.get("host"), urlsplit(addresses.airflow_address()).netloc} - {""}
     if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc not in ours):
@@ -165,13 +171,14 @@ def refuse_forged(request: Request) -> None:
 
 
 def signed(user_id: str, form: dict[str, Any]) -> str:
-    """Return the text that a form sends back to confirm its preview; only this user can send it, and only for an
-    hour."""
+    """Return the token that a form sends back to confirm its preview. It is valid for this user, for an hour."""
     return _signer(user_id).dumps(form)
 
 
 def confirmed(user_id: str, token: str) -> dict[str, Any]:
-    """Return the preview that a form has confirmed; 403 for a token that is another user's, too old, or not ours."""
+    """Return the preview that a form has confirmed. Answers 403 for a token of another user, an old one, or one from
+    elsewhere.
+    """
     try:
         form: dict[str, Any] = _signer(user_id).loads(token, max_age=FORM_LIFE)
     except BadSignature:

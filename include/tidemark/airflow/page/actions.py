@@ -1,4 +1,6 @@
-"""The actions of the page: each starts a DAG run with the conf of the trigger form, in the caller's name and rights."""
+"""The actions of the page: each starts a DAG run with a conf as the trigger form has it, with the name and rights of
+the caller.
+"""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -39,16 +41,16 @@ class Action(StrEnum):
 
     @property
     def decides(self) -> bool:
-        """Return whether it is a decision of a person, which the run makes before it plans."""
+        """Return whether the action is a decision, which the run makes before it plans."""
         return self in run_conf.DECISIONS
 
 
 @dataclass(frozen=True)
 class Wish:
-    """An action and what it is about, as the trigger form of the DAG has it.
+    """An action and its subject, as in the trigger form of the DAG.
 
-    ``by_id``: a retry of its ``manifests`` alone, also of blocked ones; else they are those that a preview showed.
-    ``depth``: of an audit.
+    ``by_id``: a retry of only these ``manifests``, also blocked ones. Otherwise ``manifests`` are those that a preview
+    showed. ``depth`` is that of an audit.
     """
 
     action: Action
@@ -61,7 +63,7 @@ class Wish:
 
     @property
     def manifest(self) -> int | None:
-        """The manifest that a decision is about."""
+        """Return the manifest to decide about, or None."""
         return self.manifests[0] if self.manifests else None
 
     def conf(self, why: str) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class DagState:
-    """The state of a DAG as Airflow knows it: a run of one that is ``paused`` waits until somebody unpauses it."""
+    """The state of a DAG in Airflow. A run of a ``paused`` DAG waits until it is unpaused."""
 
     paused: bool
     next_run: datetime | None
@@ -88,7 +90,7 @@ class DagState:
 
 @dataclass(frozen=True)
 class Preview:
-    """A preview of a run, made by the same functions that its task ``plan`` calls; ``lines``: what it would decide."""
+    """A preview of a run, made by the functions that its task ``plan`` calls; ``lines`` are those of its decision."""
 
     manifests: tuple[Manifest, ...] = ()
     blocked: tuple[int, ...] = ()
@@ -100,7 +102,9 @@ class Preview:
 
 
 def preview(context: Context, wish: Wish) -> Preview:
-    """Raises what the run would fail with: an attempt that is alive, a manifest of another pipeline, nothing lost."""
+    """Return the preview of a run. Raises what the run would fail with: a live attempt, a manifest of another pipeline,
+    nothing lost.
+    """
     database, conf = context.database, wish.conf("a preview")
     if wish.action.decides:
         return Preview(lines=run_conf.accept(context, conf["accept"], dry_run=True).lines)
@@ -116,21 +120,21 @@ def preview(context: Context, wish: Wish) -> Preview:
 
 
 def conf_of(pipeline_name: str, wish: Wish, why: str) -> dict[str, Any]:
-    """The conf of a run that does it; the DAG of a member is its group's, and is told the topic."""
+    """Return the conf of the run. The DAG of a member is that of its group, so the conf names the topic."""
     _, topic = split_name(pipeline_name)
     return wish.conf(why) | ({} if topic is None else {"topics": [topic]})
 
 
 def new_run_id(action: Action) -> str:
-    """Given to the form: sending the same form twice starts one run."""
+    """Return an id for the form: a form that is sent twice starts one run."""
     return f"{action}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}_{secrets.token_hex(4)}"
 
 
 def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: BaseUser, run_id: str) -> None:
-    """Start the run unless it was started; its note and the pipeline's history have the reason.
+    """Start the run unless it was started already. Its note and the history of the pipeline have the reason.
 
-    The history is told first: a run that nobody has asked for cannot be. A run that was asked for and is not there is
-    told too, when this process lives to tell it; sending the form again then starts it, and is told once.
+    The history is written first, so that no run exists without an entry. If the run could not be started, the history
+    says so too, unless this process has died. To send the form again then starts it, with one entry.
     """
     _note_asked(database, dag_id, wish, why, user.get_name(), run_id)
     try:
@@ -164,7 +168,9 @@ def start(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user: B
 
 
 def _note_asked(database: ManifestDatabase, dag_id: str, wish: Wish, why: str, user_name: str, run_id: str) -> None:
-    """Note who asked for the run and why, once however often the form is sent, also twice at a time."""
+    """Note who asked for the run and why, once for each run, even if the form is sent several times or twice at
+    once.
+    """
     line = f"DAG run {run_id}, asked for on the page by {user_name}"
     with database.because(why):
         database.runs.lock_planning(dag_id)
@@ -181,7 +187,7 @@ def dag_states(dag_ids: Sequence[str]) -> dict[str, DagState]:
 
 
 def set_paused(dag_id: str, paused: bool) -> None:
-    """Raise ``NotFound`` when Airflow has no such DAG."""
+    """Pause a DAG or unpause it. Raises ``NotFound`` if Airflow has no such DAG."""
     with create_session() as session:
         dag = session.get(DagModel, dag_id)
         if dag is None:
@@ -190,14 +196,14 @@ def set_paused(dag_id: str, paused: bool) -> None:
 
 
 def run_state(dag_id: str, run_id: str) -> DagRunState | None:
-    """The state of a run; None when Airflow does not have it."""
+    """Return the state of a run; None if Airflow does not have it."""
     with create_session() as session:
         state = session.scalar(select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
         return None if state is None else DagRunState(state)
 
 
 def known_runs(runs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those (DAG, run) that Airflow still has: a link to another one would lead nowhere."""
+    """Return those of the runs (DAG, run) that Airflow still has: a link to another one would lead nowhere."""
     if not runs:
         return set()
     with create_session() as session:

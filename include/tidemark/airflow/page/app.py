@@ -1,4 +1,4 @@
-"""The app that Airflow mounts below ``/tidemark``: pages, their JSON, and what an error looks like in both."""
+"""The app that Airflow mounts below ``/tidemark``: pages, their JSON, and the form of an error in both."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -78,7 +78,9 @@ def _refused(request: Request, error: Any) -> Response:
 
 
 def _login(request: Request) -> str:
-    """Airflow's address for a login that leads back: to the same page, from a form to that of its pipeline."""
+    """Return Airflow's address for a login that leads back: to the same page, or from a form to the page of its
+    pipeline.
+    """
     root = str(request.scope.get("root_path", ""))
     back, query = request.url.path, request.url.query
     if request.method != "GET":

@@ -1,4 +1,6 @@
-"""Event hours as a calendar: a row for each day, a column for each of its 24 hours. Pure; the page makes a table."""
+"""Event hours as a calendar: a row for each day, a column for each of its 24 hours. No I/O; the page makes a table of
+it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ SIGNS = {"lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "rev
 
 @dataclass(frozen=True)
 class CalendarHour:
-    """``kind`` is a key of ``SIGNS``; ``words`` say all that is known of the hour."""
+    """An hour of the calendar; ``kind`` is a key of ``SIGNS``, and ``words`` say all that is known of the hour."""
 
     hour: Hour
     kind: str
@@ -23,7 +25,7 @@ class CalendarHour:
 
     @property
     def key(self) -> str:
-        """In the address of its page."""
+        """Return the hour as it is written in the address of its page."""
         return f"{self.hour.start.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
     @property
@@ -33,7 +35,7 @@ class CalendarHour:
 
 @dataclass(frozen=True)
 class CalendarDay:
-    """``hours`` are 24; None: no run has counted that hour."""
+    """A day of the calendar with its 24 ``hours``; None for an hour that no run has counted."""
 
     day: date
     hours: tuple[CalendarHour | None, ...]
@@ -54,7 +56,7 @@ class Calendar:
 
 
 def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
-    """Draw hours that come in any order."""
+    """Return the calendar of these hours, which may come in any order."""
     by_day: dict[date, dict[int, CalendarHour]] = {}
     for hour in hours:
         start = hour.start.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Problems as the page tells them: the cause, then the place, then the commands. Pure."""
+"""Problems as the page shows them: the cause, then the place, then the commands. No I/O."""
 
 import re
 from collections.abc import Collection
@@ -40,7 +40,7 @@ _END = ",;:."
 
 @dataclass(frozen=True)
 class Instruction:
-    """``words`` and the command after them. A line may be broken between the parts of a ``command``, not inside."""
+    """``words`` and the command after them. A line may break between the parts of a ``command``, not inside a part."""
 
     words: str
     command: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class StatedCause:
-    """``what`` in a sentence, its ``reasons``, the ``place`` in the source, and the ``steps`` that lead out."""
+    """The sentence ``what``, its ``reasons``, the ``place`` in the source, and the ``steps`` to the solution."""
 
     what: str
     reasons: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class StatedCause:
 
 
 def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -> StatedCause:
-    """From the text of an error; ``names`` are of pipelines."""
+    """Return the cause from the text of an error; ``names`` are names of pipelines."""
     first, *others = text.splitlines() or [""]
     context = _CONTEXT.search(first)
     facts = dict(part.partition("=")[::2] for part in re.split(r" (?=\w+=)", context[1])) if context else {}
@@ -73,7 +73,7 @@ def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -
 
 
 def _place(facts: dict[str, str]) -> str:
-    """Taken out of the facts: a partition alone says nothing."""
+    """Take the place out of the facts and return it; empty without a topic, since a partition alone says nothing."""
     if "topic" not in facts:
         return ""
     place = facts.pop("topic")
@@ -86,7 +86,9 @@ def _place(facts: dict[str, str]) -> str:
 
 
 def cause_of_problem(what: str, next_step: str, manifest: Manifest | None, names: Collection[str]) -> StatedCause:
-    """A problem of ``status``. That of a manifest is told by the manifest's own reason, which has its place."""
+    """Return the cause of a problem of ``status``. For a problem of a manifest, use the manifest's own reason, which
+    has a place.
+    """
     if manifest is None or what != described(manifest):
         cause = cause_of_text(what, next_step, names)
         return replace(cause, manifest_id=manifest.id if manifest else None)
@@ -94,7 +96,7 @@ def cause_of_problem(what: str, next_step: str, manifest: Manifest | None, names
 
 
 def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Collection[str] = ()) -> StatedCause:
-    """Return why a manifest is not finished; without ``next_step`` with that of its reason."""
+    """Return why a manifest is not finished. Without ``next_step``, use the next step of the manifest's reason."""
     if next_step is None:
         lines = (manifest.reason or "").splitlines()
         next_step = "; ".join(line.removeprefix(NEXT) for line in lines if line.startswith(NEXT))
@@ -116,12 +118,14 @@ def _without_reason(manifest: Manifest) -> str:
 
 
 def without_position(reason: str) -> str:
-    """A reason of many records, without a place that was the same in none of them."""
+    """Return a reason that many records share without the position, which differs between them."""
     return _POSITION.sub("", reason)
 
 
 def steps_of(text: str, names: Collection[str] = ()) -> tuple[Instruction, ...]:
-    """The commands of a next step, each with the words before it; words after the last one are a step of their own."""
+    """Return the commands of a next step, each with the words before it. Words after the last command are a step of
+    their own.
+    """
     tokens, steps, words = text.replace("`", "").split(), list[Instruction](), list[str]()
     at = 0
     while at < len(tokens):
@@ -142,7 +146,7 @@ def _prose(words: list[str]) -> str:
 
 
 def _length(tokens: list[str], names: Collection[str]) -> int:
-    """Count the tokens of a command that others follow in the same sentence; 0 if no command begins here."""
+    """Count the tokens of the command that begins here; 0 if none does. Words of the sentence may follow it."""
     length = 3 if tokens[1:2] and tokens[1] in GROUPS else 2
     if len(tokens) < length:
         return 0

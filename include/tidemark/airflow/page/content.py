@@ -1,4 +1,4 @@
-"""The content of the page and its JSON: what the command line and the Python functions have too."""
+"""The content of the page and its JSON, the same as that of the command line and the Python functions."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,20 +50,21 @@ NOT_OPENED = "the page opens no sink; `tidemark where` names the row"
 
 
 def settings_of(name: str) -> Pipeline:
-    """The pipeline file, or its last right text; the API server must see the folder of pipeline files."""
+    """Return the pipeline file, or its last valid text. The API server must see the folder of pipeline files."""
     return pipeline_named(Environment.from_variables().pipelines, name)
 
 
 @contextmanager
 def context_of(database: ManifestDatabase, name: str) -> Iterator[Context]:
-    """The context that a task of the pipeline has, with Airflow's connections; nothing is connected yet."""
+    """Open the context of the pipeline as its tasks do, with Airflow's connections; nothing is connected yet."""
     with about(pipeline=name):
         yield open_context(settings_of(name), database, stored)
 
 
 def kept_text(name: str) -> KeptFile | None:
-    """The pipeline file and the files that it names, as they were when they were last right, without values of
-    variables; None when nothing is kept."""
+    """Return the last valid texts of the pipeline file and the files that it names, without values of variables; None
+    if nothing is kept.
+    """
     return kept_file(name, Environment.from_variables().pipelines, os.environ)
 
 
@@ -73,7 +74,7 @@ lags = Lags(limit=1.5)  # seconds that a page waits for sources, all together
 def pipelines_of(
     database: ManifestDatabase, names: Sequence[str], failed_runs: Mapping[str, FailedRun]
 ) -> list[tuple[PipelineView, Answer]]:
-    """Each with its lag. ``failed_runs``: what Airflow says, by pipeline."""
+    """Return each pipeline with its lag. ``failed_runs`` has, by pipeline, the failed run that Airflow reports."""
     files = _files(names)
     answers = _lags(database, files)
     views = []
@@ -85,12 +86,12 @@ def pipelines_of(
 
 
 def words_of(database: ManifestDatabase, name: str) -> ManifestWords:
-    """The words for manifests of a pipeline; its source is not asked."""
+    """Return the findings that decide the words for the manifests of a pipeline. Does not ask the source."""
     return ManifestWords.of_pipeline(database, status(database, name, _files([name])[name]))
 
 
 def causes_of(database: ManifestDatabase, problems: Sequence[Problem], names: Collection[str]) -> list[StatedCause]:
-    """Each problem as the page tells it; that of a manifest with the reason that the manifest has."""
+    """Return each problem as the page shows it; that of a manifest with the manifest's reason."""
     ids = {problem.manifest_id for problem in problems if problem.manifest_id is not None}
     manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=sorted(ids))} if ids else {}
     return [
@@ -102,7 +103,7 @@ def causes_of(database: ManifestDatabase, problems: Sequence[Problem], names: Co
 def runs_of_each(
     database: ManifestDatabase, views: Sequence[PipelineView]
 ) -> dict[str, tuple[list[DrawnRun], LagLine | None]]:
-    """The newest runs of each pipeline, and the line of lags that they have found."""
+    """Return the newest runs of each pipeline, and the line of the lags that they found."""
     drawn = {}
     with database.reading_ahead([view.pipeline_name for view in views]):
         for view in views:
@@ -114,7 +115,7 @@ def runs_of_each(
 def runs_of(
     database: ManifestDatabase, view: PipelineView, words: ManifestWords
 ) -> tuple[list[DrawnRun], dict[int | None, RunFigures]]:
-    """The newest runs, and what each did, by its id; a plan that failed did nothing."""
+    """Return the newest runs, and the figures of each by its id. A failed plan has id None and no figures."""
     rows = database.runs.recent(view.pipeline_name)
     records = database.runs.records([row["id"] for row in rows])
     figures = figures_of(rows, records, database.runs.files(countable(rows)))
@@ -126,7 +127,7 @@ def _drawn(database: ManifestDatabase, view: PipelineView, rows: Sequence[Row], 
 
 
 def lags_over_time(database: ManifestDatabase, view: PipelineView, window: LagWindow) -> list[LagPoint]:
-    """The lags that plans have found in a window up to now, and that of now."""
+    """Return the lags that plans found in a window up to now, and the present lag."""
     now = database.now()
     rows = database.runs.lags(view.pipeline_name, now - window.length, window.step.total_seconds())
     points = [LagPoint.of(row["at"], row["lag"], row["published_before"]) for row in rows]
@@ -138,7 +139,7 @@ def lag_of(database: ManifestDatabase, name: str) -> Answer:
 
 
 def coverage_of(database: ManifestDatabase, name: str, heard: Answer) -> Coverage:
-    """Return what the page draws of each partition. ``heard``: the lag, as far as the source has answered."""
+    """Return what the page draws of each partition. ``heard`` is the lag, as far as the source has answered."""
     logs = {(part.topic, part.partition): part for part in heard.parts or ()}
     return coverage(lane_views(database, name, CELLS), logs)
 
@@ -155,8 +156,7 @@ def _files(names: Sequence[str]) -> Files:
 
 
 def _lags(database: ManifestDatabase, files: Files) -> dict[str, Answer]:
-    """Ask the sources side by side how far behind the pipelines are, as far as there are pipeline files that can be
-    read."""
+    """Ask the sources in parallel for the lag of pipelines whose file can be read."""
     unasked = {name: _unasked(file) for name, file in files.items() if not isinstance(file, Deployed)}
     right = {name: file.pipeline for name, file in files.items() if isinstance(file, Deployed)}
     pipelines = {name: pipeline for name, pipeline in right.items() if isinstance(pipeline, Pipeline)}
@@ -168,7 +168,7 @@ def _unasked(file: ConfigurationError | None) -> Answer:
 
 
 def lacking(database: ManifestDatabase, name: str) -> dict[str, int]:
-    """Return how many done manifests each sink of the pipeline file lacks; empty when the file cannot be read."""
+    """Return how many done manifests each sink of the pipeline file lacks; empty if the file cannot be read."""
     try:
         sinks = settings_of(name).sinks
     except TidemarkError:
@@ -181,7 +181,9 @@ def hours_of(database: ManifestDatabase, name: str, selection: HourSelection) ->
 
 
 def files_of_hour(database: ManifestDatabase, name: str, hour: Hour) -> tuple[list[ObjectView], bool]:
-    """The published files in the folders of an hour; or all those of its manifests, when no sink has such folders."""
+    """Return the published files in the folders of an hour, and True. If no sink has such folders, return all files of
+    its manifests, and False.
+    """
     objects = [
         (root, published)
         for _, root, published in database.publications.objects(ids=hour.manifests)
@@ -200,14 +202,14 @@ def files_of_hour(database: ManifestDatabase, name: str, hour: Hour) -> tuple[li
 
 
 def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, limit: int) -> DeadLetters:
-    """Opens the sink and reads what is published of dead letters, of the newest manifests that have some."""
+    """Open the sink and read the published dead letters of the newest manifests that have some."""
     selection = DeadLetterSelection(manifest_id, newest=WITH_LETTERS)
     with context_of(database, name) as context:
         return dead_letters(context, selection, limit=limit)
 
 
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared]:
-    """Compare a manifest with each sink, one after the other, and keep what differs as the last audit does."""
+    """Compare a manifest with each sink, one after the other, and keep differences as the last audit."""
     with context_of(database, manifest.pipeline_name) as context:
         return compared_and_kept(context, manifest)
 

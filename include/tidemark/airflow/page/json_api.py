@@ -47,20 +47,22 @@ def answer(value: Any) -> Response:
 
 @router.get("/openapi.json", dependencies=[LOGGED_IN])
 def openapi(request: Request) -> dict[str, Any]:
-    """This description."""
+    """Return this description."""
     description: dict[str, Any] = request.app.openapi()
     return description
 
 
 @router.get("/pipelines", dependencies=[LOGGED_IN])
 def pipelines(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
-    """The pipelines whose DAG you may read: status, manifests by state, lag."""
+    """Return the pipelines whose DAG you may read: status, manifests by state, lag."""
     return answer([view for view, _ in content.pipelines_of(database, listed, failed)])
 
 
 @router.get("/unplanned", dependencies=[LOGGED_IN])
 def unplanned(pipelines: UnplannedPipelines) -> Response:
-    """The pipelines whose DAG you may read and of which no plan has succeeded: the newest try, and where its log is."""
+    """Return the pipelines whose DAG you may read and that have no successful plan: the newest try, and the address of
+    its log.
+    """
     return answer(pipelines)
 
 
@@ -72,7 +74,7 @@ def pipeline(database: Database, name: PipelineName, failed: FailedRuns) -> Resp
 
 @router.get("/pipelines/{dag_id}/lag", dependencies=[MAY_READ])
 def lag(database: Database, name: PipelineName) -> Response:
-    """By partition; ``parts`` is null, with ``why``, when the source has not answered in time."""
+    """Return the lag by partition; ``parts`` is null, with ``why``, if the source has not answered in time."""
     heard = content.lag_of(database, name)
     return answer({"parts": heard.parts, "why": heard.why})
 
@@ -85,8 +87,9 @@ def lanes(database: Database, name: PipelineName) -> Response:
 
 @router.get("/pipelines/{dag_id}/coverage", dependencies=[MAY_READ])
 def coverage(database: Database, name: PipelineName) -> Response:
-    """Return how many partitions are complete, and of the others, the worst first, at most 24, what is done, not done,
-    lost, taken by retention and not planned yet."""
+    """Return the number of complete partitions; and of the others, at most 24, the worst first: what is done, not done,
+    lost, taken by retention and not planned yet.
+    """
     heard = content.lag_of(database, name)
     covered = content.coverage_of(database, name, heard)
     lanes = [
@@ -101,7 +104,7 @@ def coverage(database: Database, name: PipelineName) -> Response:
 
 @router.get("/pipelines/{dag_id}/timeline", dependencies=[MAY_READ])
 def timeline(database: Database, name: PipelineName, by: Step | None = None, until: Moment | None = None) -> Response:
-    """48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""
+    """Return 48 hours, days or weeks up to a time, or up to now: runs, their manifests by state, records."""
     return answer(timeline_of(database, name, datetime.now(UTC), step=by, until=until))
 
 
@@ -118,23 +121,26 @@ def manifests(
     after: int | None = None,
     limit: Limit = PAGE,
 ) -> Response:
-    """Newest first; for the next page give the last id as ``after``. Each with its published files. ``since`` and
-    ``until``: of runs that read up to a time in (since, until]; ``topic`` and ``partition``: with offsets of them;
-    ``lacks``: done, and not in this sink."""
+    """Return manifests with their published files, newest first. For the next page, give the last id as ``after``.
+
+    ``since`` and ``until``: of runs that read up to a time in (since, until]; ``topic`` and ``partition``: with offsets
+    of them; ``lacks``: done, and not in this sink.
+    """
     selection = ManifestSelection(state, since, until, topic, partition, lacks)
     return answer(manifest_views(database, database.manifests.page(name, selection, limit=limit, after=after)))
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}", dependencies=[MAY_READ])
 def manifest(database: Database, own: OwnManifest) -> Response:
-    """With all its attempts and its history."""
+    """Return a manifest with all its attempts and its history."""
     return answer(manifest_history_view(database, own))
 
 
 @router.get("/pipelines/{dag_id}/manifests/{manifest_id}/compared", dependencies=[MAY_READ])
 def compared(database: Database, own: OwnManifest) -> Response:
-    """Return what each sink shows of it, with the verdict and the next step. Needs the pipeline file, and reads the
-    sinks."""
+    """Return what each sink shows of the manifest, with verdict and next step. Needs the pipeline file, and reads the
+    sinks.
+    """
     return answer(content.compared_of(database, own))
 
 
@@ -146,8 +152,9 @@ def hours(
     before: Moment | None = None,
     limit: Limit = HOURS,
 ) -> Response:
-    """The newest event hours, oldest first; for those before them give the first one as ``before``. Needs the pipeline
-    file."""
+    """Return the newest event hours, the oldest of them first. For earlier ones, give the first one as ``before``.
+    Needs the pipeline file.
+    """
     return answer(content.hours_of(database, name, HourSelection(incomplete, before=before, limit=limit)))
 
 
@@ -165,13 +172,15 @@ def dead_letters(
 
 @router.get("/where", dependencies=[LOGGED_IN])
 def where(database: Database, readable: ReadablePipelines, topic: str, partition: int, offset: int) -> Response:
-    """The manifest that covers an offset, and the files that may hold the record, of pipelines that you may read."""
+    """Return the manifest that covers an offset, and the files that may hold its record, for pipelines that you may
+    read.
+    """
     return answer(content.chain_offsets(database, readable, topic, partition, offset))
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])
 def metrics(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
-    """Gauges in the text format of OpenMetrics, of pipelines whose DAG you may read."""
+    """Return gauges of the pipelines whose DAG you may read, in the text format of OpenMetrics."""
     views = content.pipelines_of(database, listed, failed)
     with database.reading_ahead(listed):
         pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]

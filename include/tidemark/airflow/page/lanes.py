@@ -1,4 +1,4 @@
-"""Coverage of offsets: one line of cells per partition. Pure; uPlot draws the cells."""
+"""Coverage of offsets: one line of cells per partition. No I/O; uPlot draws the cells."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class CoveredLane:
-    """A partition from where it was first planned to the end of its log. ``cells`` are the states of equal parts of
-    that, each with how many neighbours have it; ``letters`` say where dead letters are, in numbers of cells."""
+    """A partition from its first planned offset to the end of its log.
+
+    ``cells`` are the states of its equal parts, each with the number of neighbours in the same state. ``letters`` are
+    the dead letters, and ``letter_cells`` the numbers of their cells.
+    """
 
     lane: LaneView
     log: Lag | None
@@ -77,7 +80,7 @@ class CoveredLane:
 
     @property
     def words(self) -> str:
-        """The worst first."""
+        """Return all states in one sentence, the worst first."""
         counted = self.offsets
         states = [f"{counted[state]:,} {word(state)}" for state in reversed(UPWARDS) if counted[state]]
         letters = [count_of(sum(bar.records for bar in self.letters), "dead letter")] if self.letters else []
@@ -86,8 +89,9 @@ class CoveredLane:
 
 @dataclass(frozen=True)
 class Coverage:
-    """All partitions of a pipeline, also those that have ended. ``complete``: all that was planned is done; those are
-    ``folded``. ``shown`` are the worst of the others, ``more`` how many there are beside them."""
+    """All partitions of a pipeline, also ended ones. In ``complete`` partitions all that was planned is done; they are
+    ``folded``. ``shown`` are the worst of the others; ``more`` counts the rest.
+    """
 
     partitions: int
     complete: int
@@ -97,7 +101,9 @@ class Coverage:
 
 
 def coverage(lanes: Sequence[LaneView], logs: Mapping[tuple[str, int], Lag]) -> Coverage:
-    """``logs``: where the source begins and ends; empty when it has not answered."""
+    """Return the coverage of a pipeline. ``logs`` are begin and end of each log in the source; empty if it has not
+    answered.
+    """
     pairs = [(lane, None if lane.retired else logs.get((lane.topic, lane.partition))) for lane in lanes]
     folded = [covered_lane(*pair) for pair in pairs if _complete(*pair)]
     others = sorted((pair for pair in pairs if not _complete(*pair)), key=lambda pair: -_badness(*pair))
@@ -106,13 +112,13 @@ def coverage(lanes: Sequence[LaneView], logs: Mapping[tuple[str, int], Lag]) -> 
 
 
 def _complete(lane: LaneView, log: Lag | None) -> bool:
-    """All that was planned is done, and nobody needs to look."""
+    """Return whether all that was planned is done, and you need not look."""
     unsure = log is not None and (log.open_transaction or log.changed)
     return not (lane.parts or lane.blocked or lane.dead_letters or unsure or _taken_beyond(lane, log))
 
 
 def _badness(lane: LaneView, log: Lag | None) -> int:
-    """Higher is worse; that of the worst part."""
+    """Return a number for the worst part of a lane; higher is worse."""
     if lane.blocked:
         return len(UPWARDS)
     states = {part.state for part in lane.parts} | ({TAKEN} if _taken_beyond(lane, log) else set())
@@ -120,7 +126,7 @@ def _badness(lane: LaneView, log: Lag | None) -> int:
 
 
 def _taken_beyond(lane: LaneView, log: Lag | None) -> bool:
-    """Retention took offsets that nobody had planned."""
+    """Return whether retention removed offsets before they were planned."""
     return log is not None and min(log.log_start, log.last_stable) > lane.end
 
 
@@ -160,7 +166,7 @@ def _bars(lane: LaneView, log: Lag | None) -> tuple[Bar, ...]:
 
 
 def _part(part: PartView, log_start: int) -> list[Bar]:
-    """A part that is not done; in two when the source has lost its beginning."""
+    """Return the bars of a part that is not done: two if the source has lost its beginning."""
     bar = Bar(part.state, part.start, part.end, part.offsets, part.first_manifest, part.manifests)
     if part.state in ("lost", "running") or log_start <= part.start or part.offsets < part.end - part.start:
         return [bar]
@@ -171,7 +177,7 @@ def _part(part: PartView, log_start: int) -> list[Bar]:
 
 
 def _cells(bar: Bar, start: int, end: int) -> range:
-    """The cells that a bar touches."""
+    """Return the cells that a bar touches."""
     span = max(1, end - start)
     first = (bar.start - start) * CELLS // span
     return range(min(first, CELLS - 1), min(max(first + 1, -(-(bar.end - start) * CELLS // span)), CELLS))

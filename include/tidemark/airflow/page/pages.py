@@ -1,4 +1,4 @@
-"""The pages: each gathers what ``content`` and the views have, and hands it to its template."""
+"""The pages: each collects values from ``content`` and the views, and passes them to its template."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -104,10 +104,10 @@ def pipelines(
     name: str = "",
     state: State | Empty = "",
 ) -> Response:
-    """Those that need a person first, the worst on top; with a filter, of what it lets through.
+    """Show the list of pipelines: those that need you first, the worst on top; a filter selects among them.
 
-    What keeps several of them from ``ok`` is told once, above all. Members of a group that need nobody are one row that
-    opens, unless a filter asks for some of them.
+    A cause that keeps several pipelines from ``ok`` is shown once, above all. Healthy members of a group are one row
+    that opens, unless a filter selects some of them.
     """
     views = [view for view, _ in content.pipelines_of(database, listed, failed)]
     views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
@@ -140,8 +140,9 @@ def pipelines(
 
 @dataclass(frozen=True)
 class Fold:
-    """The members of a group without a problem of their own, as one row; ``words`` count all members. ``apart``: how
-    many have a row of their own."""
+    """The members of a group without a problem of their own, as one row. ``words`` count all members; ``apart`` members
+    have a row of their own.
+    """
 
     group: str
     words: str
@@ -153,7 +154,7 @@ class Fold:
 def _folded(
     rows: Sequence[PipelineView], views: Sequence[PipelineView], problems: Mapping[str, Sequence[Problem]]
 ) -> list[PipelineView | Fold]:
-    """The same rows, where those of a group that need nobody are folded in the place of their first."""
+    """Return the same rows; members of a group without problems are folded in the place of the first one."""
     folded: list[PipelineView | Fold] = []
     folds: dict[str, Fold] = {}
     for view in rows:
@@ -205,7 +206,7 @@ def chosen(
     partition: int | Empty = "",
     lacks: str = "",
 ) -> ManifestSelection:
-    """Return the choices that a form sends: a field that nobody has filled in is empty text, or not there."""
+    """Return the selection that a form sends. A field that was left empty is an empty text, or missing."""
     number = None if partition == "" else partition
     return ManifestSelection(state or None, since or None, until or None, topic or None, number, lacks or None)
 
@@ -214,7 +215,7 @@ Selection = Annotated[ManifestSelection, Depends(chosen)]
 
 
 def _filters(selection: ManifestSelection) -> str:
-    """The same selection in an address; empty when it leaves nothing out."""
+    """Return the selection as the query of an address; empty if it selects everything."""
     given = {name: value for name, value in vars(selection).items() if value is not None}
     times = {name: value.isoformat() for name, value in given.items() if isinstance(value, datetime)}
     return urlencode(given | times)
@@ -237,7 +238,9 @@ def pipeline(
     started: str | None = None,
     window: LagWindow = LagWindow.DAY,
 ) -> Response:
-    """``by`` and ``to`` are of the drawing along time, ``after`` and the selection of the list of manifests."""
+    """Show a pipeline. ``by`` and ``to`` belong to the drawing along time, ``after`` and the selection to the list of
+    manifests.
+    """
     [(view, lag)] = content.pipelines_of(database, [name], failed)
     manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
     matching = older = 0
@@ -296,7 +299,7 @@ def pipeline(
 
 
 def _hours(database: Database, name: str) -> tuple[list[Hour], str | None]:
-    """The open hours and the newest ones, newest first; or why they are not known."""
+    """Return the open hours and the newest ones, newest first; or no hours and the reason why they are unknown."""
     try:
         return content.hours_of(database, name, HourSelection(newest=HOURS, limit=2 * HOURS))[::-1], None
     except TidemarkError as error:
@@ -307,7 +310,7 @@ def _hours(database: Database, name: str) -> tuple[list[Hour], str | None]:
 def manifest(
     request: Request, database: Database, own: OwnManifest, may_start: MayStart, compare: bool = False
 ) -> Response:
-    """``compare`` opens the sinks, which may take a while."""
+    """Show a manifest; ``compare`` opens the sinks, which may take a while."""
     view = manifest_history_view(database, own)
     tasks = {each.attempt: TaskTry.of(each.actor) for each in view.attempts}
     run = (dag_of_run(view, own.dag_run), own.dag_run) if own.dag_run else None
@@ -329,7 +332,7 @@ def manifest(
 
 @router.get("/pipelines/{dag_id}/hours/{start}", dependencies=[MAY_READ])
 def hour(request: Request, database: Database, name: PipelineName, start: Moment) -> Response:
-    """An event hour with the manifests that have rows of it, and their files."""
+    """Show an event hour with the manifests that have rows of it, and their files."""
     known = content.hours_of(database, name, HourSelection(before=min(start, LAST_HOUR) + HOUR, limit=1))
     if not known or known[0].start != start:
         raise NotFound(f"{name} has no event hour {start:%Y-%m-%dT%H:%MZ}", next_step=f"tidemark hours {name}")
@@ -349,8 +352,9 @@ def hour(request: Request, database: Database, name: PipelineName, start: Moment
 
 
 def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
-    """The DAG of the run that a manifest was given to. It has another name when the pipeline was renamed since, or is a
-    part of a larger DAG: the history says which task has given it."""
+    """Return the DAG of the run that a manifest was given to, by the task in its history. The DAG has another name if
+    the pipeline was renamed since, or is a part of a larger DAG.
+    """
     given = (event.actor for event in reversed(view.events) if event.what.get("dag_run") == run_id)
     task = next(filter(None, map(TaskTry.of, given)), None)
     return task.dag_id if task else view.pipeline_name
@@ -385,7 +389,7 @@ def start_form(
     partition: int | None = None,
     depth: Depth = Depth.LIGHT,
 ) -> Response:
-    """Return a preview of the run, and the form that starts it."""
+    """Show a preview of the run, and the form that starts it."""
     by_id = action is Action.RETRY and bool(manifest_ids)
     wish = Wish(action, tuple(sorted(set(manifest_ids or ()))), by_id, sink, topic, partition, depth)
     with content.context_of(database, name) as context:
@@ -433,7 +437,7 @@ def begun(
 def paused(
     request: Request, user: GetUserDep, name: PipelineName, tasks: PlanTasks, token: Annotated[str, Form()]
 ) -> Response:
-    """Pause the DAG, or let it go on, as the button said."""
+    """Pause the DAG, or unpause it, as the button said."""
     form = confirmed(user.get_id(), token)
     dag_id = dag_of(name, tasks)
     if form.get("dag") != dag_id or "pause" not in form:

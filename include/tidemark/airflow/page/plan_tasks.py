@@ -1,5 +1,6 @@
-"""Finds the DAG that plans a pipeline, by the asset that its task ``close`` has as an outlet: also in a larger DAG, and
-also when no plan has ever succeeded, of which the manifest database knows nothing."""
+"""Finds the DAG that plans a pipeline, by the asset that its task ``close`` has as an outlet. It finds a larger DAG
+too, and a pipeline that was never planned, which the manifest database does not know.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -28,14 +29,16 @@ BY_ITSELF = DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED
 
 @dataclass(frozen=True)
 class PlanTask:
-    """The task that plans a pipeline; its id has the task group before it when the DAG is a larger one."""
+    """The task that plans a pipeline. In a larger DAG its id begins with the task group."""
 
     dag_id: str
     task_id: str
 
 
 def plan_tasks() -> dict[str, PlanTask]:
-    """By pipeline, of the DAGs that Airflow has now; of several DAGs the one with the pipeline's name, or the first."""
+    """Return the plan task of each pipeline, among the DAGs that Airflow has now. Of several DAGs, take the one with
+    the pipeline's name, or else the first.
+    """
     columns = AssetModel.uri, TaskOutletAssetReference.dag_id, TaskOutletAssetReference.task_id
     query = (
         select(*columns)
@@ -57,8 +60,9 @@ def plan_tasks() -> dict[str, PlanTask]:
 
 
 def dag_of(pipeline_name: str, tasks: Mapping[str, PlanTask]) -> str:
-    """The DAG whose rights and runs are those of the pipeline; the one of its name when Airflow has no other. Of a
-    member it is its group's."""
+    """Return the DAG whose rights and runs are those of the pipeline; the one of its name if Airflow has no other. For
+    a member, it is the DAG of its group.
+    """
     group, _ = split_name(pipeline_name)
     task = tasks.get(group)
     return task.dag_id if task else group
@@ -66,8 +70,9 @@ def dag_of(pipeline_name: str, tasks: Mapping[str, PlanTask]) -> str:
 
 @dataclass(frozen=True)
 class Unplanned:
-    """A pipeline that was never planned. ``state`` is that of the newest try to plan it, None when there was none;
-    ``path`` leads to the log of that try, or to its DAG run."""
+    """A pipeline that was never planned. ``state`` is that of the newest try to plan it, None without a try. ``path``
+    leads to the log of that try, or to its DAG run.
+    """
 
     pipeline: str
     dag_id: str
@@ -85,7 +90,7 @@ class _Try:
     ended_at: datetime | None
 
     def path(self, task: PlanTask) -> str:
-        """Its log, or its DAG run when there is none yet."""
+        """Return the path of its log, or of its DAG run while there is no log."""
         tried = TaskTry(task.dag_id, self.run_id, task.task_id, None, self.number)
         return tried.log_path if self.number else run_path(*tried.run)
 
@@ -94,8 +99,9 @@ OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRu
 
 
 def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) -> dict[PlanTask, _Try]:
-    """Return the results of the newest DAG run, of those of which this ``is_true``, for these pipelines; reads all of
-    their runs."""
+    """Return, by plan task, its try in the newest DAG run for which ``is_true`` holds. Reads all runs of these
+    pipelines.
+    """
     newest = (
         select(func.max(DagRun.id), TaskInstance.task_id)
         .join(TaskInstance, OF_RUN)
@@ -111,8 +117,11 @@ def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) 
 
 
 def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
-    """Return what the newest DAG run did that nobody asked for, and whose plan has ended. By Airflow's index it reads
-    one run of each DAG, however many there are: those of a schedule have a date each, those by an asset have none."""
+    """Return, by plan task, its try in the newest DAG run that no user started and whose plan has ended.
+
+    By Airflow's index it reads one run of each DAG, however many there are: runs of a schedule have a date each, runs
+    by an asset have none.
+    """
     dags: dict[str, set[str]] = {}
     for task in tasks.values():
         dags.setdefault(task.task_id, set()).add(task.dag_id)
@@ -135,7 +144,7 @@ def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
 
 
 def _tries(session: Session, newest: Collection[tuple[int, str]]) -> dict[PlanTask, _Try]:
-    """Return what these runs, by their number, did in these tasks."""
+    """Return the tries of these runs (by number) in these tasks."""
     columns = DagRun.run_id, TaskInstance.state, TaskInstance.try_number, TaskInstance.end_date
     query = (
         select(DagRun.id, TaskInstance.task_id, DagRun.dag_id, *columns)
@@ -150,7 +159,7 @@ def _tries(session: Session, newest: Collection[tuple[int, str]]) -> dict[PlanTa
 
 
 def unplanned(tasks: Mapping[str, PlanTask]) -> list[Unplanned]:
-    """Return what the newest DAG run did for these pipelines."""
+    """Return the newest try to plan each of these pipelines."""
     tries = _newest_tries(tasks)
     return [_unplanned(name, task, tries.get(task)) for name, task in sorted(tasks.items())]
 
@@ -162,8 +171,9 @@ def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
 
 
 def failed_runs(tasks: Mapping[str, PlanTask], *, asked_for: bool) -> dict[str, FailedRun]:
-    """By pipeline: the newest run whose plan has ended, when that has failed; with ``asked_for`` also of runs that
-    somebody asked for."""
+    """Return, by pipeline, the newest run whose plan has ended, if that failed; with ``asked_for`` also runs that a
+    user started.
+    """
     tries = _newest_tries(tasks, TaskInstance.state.in_(ENDED)) if asked_for else _newest_ended(tasks)
     failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}
     return {

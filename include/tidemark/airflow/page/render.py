@@ -1,4 +1,4 @@
-"""Templates to pages: no state of ours in the browser, no script but ours and uPlot."""
+"""Turns templates into pages: no state of Tidemark in the browser, no scripts but its own and uPlot."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -22,12 +22,12 @@ def moment(value: datetime | None) -> str:
 
 
 def field(value: datetime | None) -> str:
-    """A time in a field of a form, in UTC."""
+    """Return a time for a field of a form, in UTC."""
     return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M}" if value else ""
 
 
 def ago(value: datetime | None) -> str:
-    """Return how long ago, in its two largest units."""
+    """Return how long ago a time was, in its two largest units."""
     return span(datetime.now(UTC) - value) if value else "not known"
 
 
@@ -42,13 +42,13 @@ def span(value: timedelta) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the largest unit that keeps a whole one."""
+    """Return a number of bytes in the largest unit in which it is at least one."""
     unit = next((power for power in (3, 2, 1) if count >= 1024**power), 0)
     return f"{count / 1024**unit:,.1f} {('B', 'KiB', 'MiB', 'GiB')[unit]}" if unit else f"{count} B"
 
 
 def shown(value: bytes | None) -> str:
-    """Bytes of a record, cut; those that are no text as Python writes them."""
+    """Return bytes of a record, cut; bytes that are not text as Python writes them."""
     if value is None:
         return "null"
     text = value.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The newest runs of a pipeline: a strip of their words, and what each did. Pure; templates and uPlot draw them."""
+"""The newest runs of a pipeline: a strip of their words, and figures of each. No I/O; templates and uPlot draw them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,9 @@ LINE_WIDTH, LINE_HEIGHT = 100, 20  # of the line of lags in the list
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """A run with the worst word of its manifests. ``manifest_id``: the first that is not done, or else the first.
-    ``id``: None for a plan that failed, which has stored no run."""
+    """A run with the worst word of its manifests. ``manifest_id`` is the first one that is not done, or else the first.
+    ``id`` is None for a failed plan, which has stored no run.
+    """
 
     id: int | None
     planned_at: datetime
@@ -42,8 +43,9 @@ class DrawnRun:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """Figures of a run: records, seconds from its plan to its last publication, data files and their mean size in all
-    sinks. None: it is not done, nothing is published, or its files are too many to be counted."""
+    """Figures of a run: records, seconds from its plan to its last publication, number and mean size of the data files
+    in all sinks. None if the run is not done, if nothing is published, or if it has too many files to count.
+    """
 
     records: int | None
     seconds: int | None
@@ -62,7 +64,7 @@ def drawn_runs(rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
 
 
 def with_failed_plan(runs: Sequence[DrawnRun], tasks: Sequence[Row], retries: Sequence[Retry]) -> list[DrawnRun]:
-    """The same runs, and behind them the plan that has failed since, which is newer than each of them."""
+    """Return the same runs, and after them the plan that has failed since, which is newer than each of them."""
     retried = {retry.at for retry in retries if retry.manifest_id is None}
     failed = [
         DrawnRun(None, row["at"], State.RETRYING if row["retry_at"] in retried else State.FAILED, 0, None)
@@ -75,7 +77,7 @@ def with_failed_plan(runs: Sequence[DrawnRun], tasks: Sequence[Row], retries: Se
 def figures_of(
     rows: Sequence[Row], records: Mapping[int, int], files: Mapping[int, tuple[int, int]]
 ) -> dict[int | None, RunFigures]:
-    """By run. ``files``: their number and bytes."""
+    """Return the figures by run; ``files`` has number and bytes of the files of a run."""
     return {row["id"]: _figures(row, records.get(row["id"]), *files.get(row["id"], (None, 0))) for row in rows}
 
 
@@ -90,7 +92,7 @@ def _figures(row: Row, records: int | None, files: int | None, size: int) -> Run
 
 
 def countable(rows: Sequence[Row]) -> list[int]:
-    """The runs whose files are counted."""
+    """Return the runs whose files are counted."""
     return [row["id"] for row in rows if len(row["ids"]) <= COUNTABLE]
 
 
@@ -100,7 +102,7 @@ def _word(row: Row, words: ManifestWords) -> str:
 
 
 def strip_words(runs: Sequence[DrawnRun]) -> str:
-    """All of a strip in one sentence, the worst first, for who does not see it."""
+    """Return all of a strip in one sentence, the worst first, for a screen reader."""
     numbers = Counter(run.word for run in runs)
     states = [f"{numbers[state]} {state}" for state in (*State, NOTHING_NEW) if state in numbers]
     return f"the last {count_of(len(runs), 'run')}: {', '.join(states)}"
@@ -108,14 +110,14 @@ def strip_words(runs: Sequence[DrawnRun]) -> str:
 
 @dataclass(frozen=True)
 class LagLine:
-    """The lags that the newest runs have found, as ``points`` of a line, and in ``words``."""
+    """The lags that the newest runs found, as ``points`` of a line, and in ``words``."""
 
     points: str
     words: str
 
 
 def lag_line(rows: Sequence[Row]) -> LagLine | None:
-    """None for fewer than two: there is nothing to compare."""
+    """Return the line of lags; None for fewer than two lags: there is nothing to compare."""
     lags = [row["lag"] for row in rows if row["lag"] is not None]
     if len(lags) < 2:
         return None
@@ -140,7 +142,7 @@ class LagWindow(StrEnum):
 
     @property
     def step(self) -> timedelta:
-        """The time of which one point is drawn: a line has at most 169."""
+        """Return the time between two points: a line has at most 169."""
         return self.length / 144 if self is LagWindow.DAY else timedelta(hours=1)
 
     @property
@@ -150,7 +152,7 @@ class LagWindow(StrEnum):
 
 @dataclass(frozen=True)
 class LagPoint:
-    """The lag and the age of what is published at a time: when a run was planned, or now."""
+    """The lag and the age of the published data at a time: when a run was planned, or now."""
 
     at: datetime
     lag: int | None
@@ -158,6 +160,6 @@ class LagPoint:
 
     @classmethod
     def of(cls, at: datetime, lag: int | None, published_before: datetime | None) -> Self:
-        """None: no run says before when all is published."""
+        """Return the point; ``published_before`` is None if no run says up to which time all is published."""
         age = None if published_before is None else max(timedelta(0), at - published_before)
         return cls(at, lag, None if age is None else ceil(age.total_seconds()))

@@ -1,4 +1,4 @@
-"""One word for a manifest, of those that ``status`` has for a pipeline."""
+"""One word for a manifest, from the words that ``status`` has for a pipeline."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ def word(state: str) -> str:
 
 @dataclass(frozen=True)
 class ManifestWord:
-    """``until``: Airflow tries it again by then."""
+    """The state of a manifest; if Airflow tries it again, ``until`` is the latest time."""
 
     state: State
     until: datetime | None = None
@@ -34,8 +34,9 @@ class ManifestWord:
 
 @dataclass(frozen=True)
 class ManifestWords:
-    """Findings about the manifests of a pipeline, beside their states. ``unnamed``: an audit has found more than it
-    has kept, so that a done manifest may be one of those."""
+    """Findings about the manifests of a pipeline, beside their states. ``unnamed``: an audit found more differences
+    than it kept, so any done manifest may be one of them.
+    """
 
     problems: dict[int, State]
     retries: dict[int, datetime]
@@ -62,13 +63,13 @@ class ManifestWords:
         )
 
     def of(self, manifest: Manifest) -> ManifestWord:
-        """Never ok while something is wrong or nobody could look."""
+        """Return the word for a manifest: never ok while something is wrong or could not be looked at."""
         if manifest.alive:
             return self.of_state(manifest.id, "running")
         return self.of_state(manifest.id, "abandoned" if manifest.state is ManifestState.RUNNING else manifest.state)
 
     def of_state(self, manifest_id: int, state: str) -> ManifestWord:
-        """The same, of a manifest in one of the states of ``WORDS``."""
+        """Return the word for a manifest in one of the states of ``WORDS``."""
         if manifest_id in self.problems:
             return ManifestWord(self.problems[manifest_id])
         if manifest_id in self.retries:

@@ -1,4 +1,6 @@
-"""A pipeline along time as a drawing: one column per period, with its manifests by state. Pure; the page makes SVG."""
+"""A pipeline along time as a drawing: one column per period, with its manifests by state. No I/O; the page makes SVG of
+it.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -26,7 +28,9 @@ class Block:
 
 @dataclass(frozen=True)
 class DrawnPeriod:
-    """A period: ``name`` in UTC, its ``worst`` state, and what there is in ``words``."""
+    """One period of the timeline: its ``name`` in UTC, its ``worst`` state, and ``words``, the text that names the
+    period and what happened in it.
+    """
 
     name: str
     period: Period
@@ -37,8 +41,9 @@ class DrawnPeriod:
 
 @dataclass(frozen=True)
 class Drawing:
-    """``labels`` are times at even distances. ``older`` and ``newer`` end the neighbouring windows; None: there is no
-    newer one."""
+    """The drawing; ``labels`` are times at even distances. ``older`` and ``newer`` end the neighbouring windows;
+    ``newer`` is None for the newest window.
+    """
 
     by: Step
     columns: tuple[DrawnPeriod, ...]
@@ -54,12 +59,12 @@ class Drawing:
 
     @property
     def undone(self) -> list[DrawnPeriod]:
-        """The columns with manifests that are not done, newest first."""
+        """Return the columns with manifests that are not done, newest first."""
         return [column for column in reversed(self.columns) if column.period.first_undone is not None]
 
     @property
     def words(self) -> str:
-        """All of it in one sentence, for who does not see it."""
+        """Return all of the drawing in one sentence, for a screen reader."""
         counted = Counter(column.worst for column in self.columns)
         states = [f"{counted[state]} with {word(state)} manifests" for state in reversed(UPWARDS[1:]) if counted[state]]
         rest = {"done": "all ok", "nothing new": "nothing new", "no run": "without a run"}
