@@ -1,4 +1,4 @@
-"""The base of all mappings of a pipeline file: strict keys, types of values, and where relative paths start."""
+"""The base of all mappings of a pipeline file: strict keys, types of values, and the folders of relative paths."""
 
 import json
 import os
@@ -35,9 +35,9 @@ from tidemark.text import with_nearest
 
 @dataclass(frozen=True)
 class LoadContext:
-    """The folder at which relative paths of a file start: ``folder`` holds the file itself, ``home`` the lakes.
+    """The folders from which relative paths of a file start: ``folder`` has the file itself, ``home`` the lakes.
 
-    ``named``: the texts of the files that the file names, by these names, as far as they have been read.
+    ``named`` has the texts of the files that the file names, by these names, as far as they have been read.
     """
 
     folder: Path
@@ -45,13 +45,15 @@ class LoadContext:
     named: dict[str, str] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """The text of a file that the file names; raises ``OSError`` and ``ValueError`` (no UTF-8)."""
+        """Return the text of a file that the file names. Raises ``OSError``, and ``ValueError`` if it is not UTF-8."""
         if name not in self.named:
             self.named[name] = (self.folder / name).read_text(encoding="utf-8")
         return self.named[name]
 
     def texts_below(self, folder: str, suffix: str) -> dict[str, str]:
-        """The texts of all files below a folder that end so, by their paths in it; raises as ``text`` does."""
+        """Return the texts of all files below a folder with this ``suffix``, by their paths in it. Raises as ``text``
+        does.
+        """
         listed = f"{folder}/**{suffix}"
         if listed not in self.named:
             top = self.folder / folder
@@ -62,7 +64,7 @@ class LoadContext:
         return {file: self.text(f"{folder}/{file}") for file in json.loads(self.named[listed])}
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file that the file names; ``named`` holds them as base64. Raises ``OSError``."""
+        """Return the bytes of a file that the file names; ``named`` has them as base64. Raises ``OSError``."""
         if name not in self.named:
             self.named[name] = b64encode((self.folder / name).read_bytes()).decode()
         return b64decode(self.named[name])
@@ -73,7 +75,7 @@ class LoadContext:
 
 
 def json_of_file(name: str, info: ValidationInfo) -> Any:
-    """The content of a JSON file that a setting names."""
+    """Return the content of a JSON file that a setting names."""
     load_context = LoadContext.of(info)
     path = load_context.folder / name
     try:
@@ -134,7 +136,7 @@ Schedule = Annotated[
 
 
 class Section(BaseModel):
-    """One mapping of the file; an unknown key is an error, and ``refused`` (glob of keys: reason) may explain it."""
+    """One mapping of the file. An unknown key is an error; ``refused`` (glob of keys: reason) may explain it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     refused: ClassVar[Mapping[str, str]] = {}
@@ -148,9 +150,9 @@ class Section(BaseModel):
 class OneKind:
     """Annotation of a value that is written as exactly one key, its kind, with the settings of that kind below it.
 
-    The module ``settings`` of each kind has the model ``Settings``. ``kinds`` is looked at whenever a file is read, so
-    a kind that was registered since is known. With ``alone`` the name of the kind stands for the kind with its
-    defaults. ``removed``: kinds of former releases, and what to write in their place.
+    The module ``settings`` of each kind has the model ``Settings``. ``kinds`` is read whenever a file is read, so a
+    kind that was registered later is known. With ``alone``, the name of the kind may stand alone, for the kind with its
+    defaults. ``removed`` has kinds of former releases, and what to write in their place.
     """
 
     kinds: Kinds
@@ -158,7 +160,7 @@ class OneKind:
     removed: Mapping[str, str] = field(default_factory=dict)
 
     def section(self) -> type[Section]:
-        """The entry as a mapping of kinds to their settings."""
+        """Return the model of the entry: a mapping of kinds to their settings."""
         return _entry(self.kinds.seam, tuple(self.kinds.items()))
 
     def _settings(self, value: object, info: ValidationInfo) -> object:
@@ -181,7 +183,9 @@ class OneKind:
         return getattr(entry, kinds[0])
 
     def _problem_with(self, key: str) -> str | None:
-        """Return why a key cannot be used that is or was the name of a kind, or may be one of a broken package."""
+        """Return why a key cannot be used: it is or was the name of a kind, or may belong to a package that cannot be
+        used.
+        """
         if key in self.removed:
             return f"is not allowed: {self.removed[key]}"
         if key in self.kinds:
@@ -205,7 +209,7 @@ class OneKind:
 
 @cache
 def _entry(seam: str, now: tuple[tuple[str, str], ...]) -> type[Section]:
-    """``now``: the kinds of this moment; another entry is made when they have changed."""
+    """Return the model of an entry. ``now`` has the present kinds: when they change, another model is made."""
     del now
     kinds = KINDS[seam]
     models = settings_of_kinds(kinds, Section)
@@ -217,7 +221,7 @@ def _entry(seam: str, now: tuple[tuple[str, str], ...]) -> type[Section]:
 
 
 def settings_of_kinds(kinds: Kinds, base: type[Section]) -> dict[str, type[Any]]:
-    """Return the model ``Settings`` of each kind. One of an installed package that has none is left out."""
+    """Return the model ``Settings`` of each kind. A kind of an installed package without this model is left out."""
     models = {}
     for kind, module in kinds.modules("settings").items():
         model = getattr(module, "Settings", None)
@@ -229,6 +233,8 @@ def settings_of_kinds(kinds: Kinds, base: type[Section]) -> dict[str, type[Any]]
 
 
 def wrong_at(key: str | int | tuple[str | int, ...], message: str) -> ValidationError:
-    """The problem of one entry, raised by a check of the mapping above it; a tuple is the path of a deeper entry."""
+    """Return the problem of one entry, to be raised by a check of the mapping above it. A tuple is the path of a deeper
+    entry.
+    """
     path = key if isinstance(key, tuple) else (key,)
     return ValidationError.from_exception_data("", [InitErrorDetails(type=wrong(message), loc=path, input=None)])

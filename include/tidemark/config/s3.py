@@ -1,4 +1,4 @@
-"""Access to an S3 store, as sinks that keep files there have it in a pipeline file. Keys come from a connection."""
+"""Access to an S3 store, for sinks that keep files there. Keys come from a connection, not from the pipeline file."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -11,14 +11,16 @@ from tidemark.config.values import wrong
 
 
 class ServerSideEncryption(StrEnum):
-    """The way in which the store encrypts objects; when it is not set, the default of the bucket applies."""
+    """The way in which the store encrypts objects. If it is not set, the default of the bucket applies."""
 
     AES256 = "AES256"
     KMS = "aws:kms"
 
 
 class S3Settings(Section):
-    """Access to the store of an ``s3://`` root; None: the connection decides, or else boto3's own sources."""
+    """Access to the store of an ``s3://`` root. For a setting of None, the connection decides, or else boto3's own
+    sources.
+    """
 
     endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
         default=None,

@@ -1,6 +1,6 @@
 """The types of single values of a pipeline file: durations, sizes, schedules, times, servers, layouts.
 
-Each function takes a value as the file has it, and returns it checked or raises an error of ``wrong``. The message
+Each function takes a value from the file, and returns the checked value or raises an error of ``wrong``. The message
 continues a line such as "event_time.allowed_lateness:", so it starts with "must", "is" or "has".
 """
 
@@ -50,7 +50,7 @@ _PLACES: Final = ("{stream}", "{pipeline}")
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """The error of one value; the message is for the person who wrote the file."""
+    """Return the error of one value; the message is for the author of the file."""
     return PydanticCustomError("tidemark", "{message}", {"message": message})
 
 
@@ -81,14 +81,14 @@ def connection_id(value: str) -> str:
 
 
 def table(value: str) -> str:
-    """A table of PostgreSQL, always as ``schema.name``; lower case only, so that no name needs quotes."""
+    """Return a table of PostgreSQL as ``schema.name``; lower case only, so that no name needs quotes."""
     if not re.fullmatch(r"([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}", value):
         raise wrong("must be a table such as prices or sales.prices: lower-case letters, digits and _")
     return value if "." in value else f"public.{value}"
 
 
 def servers(value: str) -> str:
-    """``host:port``, or several with commas; spaces around them are removed."""
+    """Return ``host:port``, or several with commas between them, without spaces."""
     addresses = [address.strip() for address in value.split(",")]
     for address in addresses:
         match = re.fullmatch(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", address)
@@ -98,7 +98,9 @@ def servers(value: str) -> str:
 
 
 def duration(value: object) -> timedelta:
-    """A duration in seconds, minutes, hours or days, or in ISO 8601 without months and years: their length varies."""
+    """Return a duration in seconds, minutes, hours or days, or in ISO 8601 without months and years, whose length
+    varies.
+    """
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN[1:-1], value):
@@ -110,9 +112,9 @@ def duration(value: object) -> timedelta:
 
 
 def size(value: object) -> int:
-    """Bytes: a whole number, or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
+    """Return a number of bytes, from a whole number or one with a unit; MiB is 1024 * 1024, MB is 1,000,000."""
     if isinstance(value, str) and re.fullmatch(SIZE_PATTERN[1:-1], value):
-        # Pydantic goes through a float, which is exact up to the largest size allowed.
+        # Pydantic converts by way of a float, which is exact up to the largest allowed size.
         value = int(_BYTES.validate_python(value.replace("_", "")))
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("must be a number of bytes, or one with a unit: kB, MB, GB, KiB, MiB or GiB, such as 512MiB")
@@ -122,7 +124,7 @@ def size(value: object) -> int:
 
 
 def dead_letters(value: object) -> int | str:
-    """A number of records, or a share of them such as 0.1%."""
+    """Return a number of records, or a share of them such as 0.1%."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if is_number or (isinstance(value, str) and re.fullmatch(SHARE_PATTERN[1:-1], value)):
         return value  # type: ignore[return-value]
@@ -147,14 +149,18 @@ def group(value: str) -> str:
 
 
 def partition(value: object) -> int:
-    """The number of a partition. Keys of a pipeline file are text: ``00`` is refused, it would be a second ``0``."""
+    """Return the number of a partition. Keys of a pipeline file are text: ``00`` is refused, because it would be a
+    second ``0``.
+    """
     if not re.fullmatch(PARTITION_PATTERN[1:-1], str(value)):
         raise wrong("must be the number of a partition, such as 0")
     return int(str(value))
 
 
 def moment(value: object, words: tuple[str, ...], shapes: tuple[str, ...] = ()) -> datetime:
-    """A time with a zone, as UTC; ``words`` and ``shapes`` are what else is allowed in its place, for the message."""
+    """Return a time with a zone, in UTC. ``words`` and ``shapes`` are allowed in its place, and are shown in the
+    message.
+    """
     choices = (*words, "a time such as 2024-01-31T00:00:00Z", *shapes)
     choice = f"must be {' or '.join(filter(None, (', '.join(choices[:-1]), choices[-1])))}"
     try:
@@ -176,7 +182,7 @@ def timezone(value: str) -> str:
 
 
 def schedule(value: str) -> str:
-    """One of Airflow's presets, or a cron expression that Airflow takes and that is due at some time."""
+    """Return one of Airflow's presets, or a cron expression that Airflow accepts and that is due at some time."""
     try:
         croniter(cron(value), _FIRST_DAY, max_years_between_matches=_YEARS).get_next()
     except CroniterBadDateError:
@@ -187,7 +193,7 @@ def schedule(value: str) -> str:
 
 
 def cron(schedule: str) -> str:
-    """The schedule as a cron expression: croniter does not know all of Airflow's presets."""
+    """Return the schedule as a cron expression: croniter does not know all of Airflow's presets."""
     return PRESETS.get(schedule, schedule)
 
 
@@ -196,7 +202,7 @@ def _wrong_preset(value: str) -> str:
 
 
 def _wrong_cron(value: str) -> str:
-    """Names the first part of a field that is wrong, if a part alone is."""
+    """Return the problem of a cron expression: the first part of a field that is wrong by itself, if there is one."""
     fields = value.split()
     if not len(_CRON_FIELDS) <= len(fields) <= _MOST_CRON_FIELDS:
         return f"must be a preset ({', '.join(PRESETS)}) or five cron fields: minute hour day month weekday"
@@ -210,7 +216,7 @@ def _wrong_cron(value: str) -> str:
 
 
 def root(value: str) -> str:
-    """A folder of this machine as the file has it, or ``s3://``, bucket and prefix, without a slash at the end."""
+    """Return a folder of this machine unchanged, or ``s3://``, bucket and prefix without a slash at the end."""
     scheme, is_url, place = value.partition("://")
     if is_url:
         return _bucket(scheme, place)
@@ -232,7 +238,7 @@ def _bucket(scheme: str, place: str) -> str:
 
 
 def endpoint(value: str) -> str:
-    """The address of a store, without user, password and query."""
+    """Return the address of a store, which has no user, password or query."""
     if not is_address(value):
         # It does not start with "must": then the message would show the value, which may hold keys.
         raise wrong("is not an address such as https://HOST:PORT, or holds user, password or query")
@@ -240,9 +246,9 @@ def endpoint(value: str) -> str:
 
 
 def layout(value: str) -> str:
-    """A folder pattern from coarse to fine, such as ``raw/{stream}/%Y/%m/%d``; times in it are UTC.
+    """Return a folder pattern from coarse to fine, such as ``raw/{stream}/%Y/%m/%d``; times in it are UTC.
 
-    ``{stream}`` must be there, since two topics never share a folder.
+    It must contain ``{stream}``, because two topics never share a folder.
     """
     if len(value) > 200:
         raise wrong("must not be longer than 200 characters")
@@ -255,7 +261,7 @@ def layout(value: str) -> str:
 
 
 def _layout_segment(segment: str, seen: list[str]) -> list[str]:
-    """The times and names in one folder of a layout; ``seen`` are those of the folders before it."""
+    """Return the times and names in one folder of a layout; ``seen`` are those of the folders before it."""
     if segment in ("", ".", ".."):
         raise wrong("must be folders with / between them, none empty, none . or .., no / at either end")
     if segment[0] in "_.":

@@ -1,8 +1,8 @@
 """Reads a YAML file as plain values, with the line of every key for messages.
 
-Stricter than YAML: a key written twice is a problem, ``yes`` and ``off`` are text, ``010`` is ten, ``1:30`` and
+It is stricter than YAML: a key written twice is a problem, ``yes`` and ``off`` are text, ``010`` is ten, ``1:30`` and
 ``2024-01-31`` are text, and tags are refused. ``${NAME}`` and ``${NAME:-default}`` in a value are replaced from the
-environment; only then is it decided whether an unquoted value is a number, true, false or null.
+environment, before it is decided whether an unquoted value is a number, true, false or null.
 """
 
 import re
@@ -33,7 +33,7 @@ class YamlProblem:
 
 
 class NotYaml(Exception):
-    """The text cannot be read as one YAML document at all."""
+    """The text cannot be read as one YAML document."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class NotYaml(Exception):
 class Document:
     """The values of a file. A value that could not be read is None, and its place is in ``unreadable``.
 
-    ``replaced`` has the place of each value with variables: its text in the file, and the values of the variables.
+    ``replaced`` has, by place, each value with variables: its text in the file, and the values of the variables.
     """
 
     value: Any = None
@@ -55,7 +55,7 @@ class Document:
     replaced: dict[Place, tuple[str, dict[str, str]]] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """The line of the place, or of the nearest place above it that the file has."""
+        """Return the line of the place, or of the nearest place above it that the file has."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
@@ -78,8 +78,9 @@ for _kind, _pattern, _first in (
 if yaml.__with_libyaml__:
 
     class _QuickLoader(yaml.composer.Composer, yaml.CSafeLoader):
-        """Parses by libyaml, in an eighth of the time. What is nested too deeply would end the process if libyaml also
-        composed it, so PyYAML does."""
+        """Parses by libyaml, in an eighth of the time. PyYAML composes: libyaml would end the process on too deep
+        nesting.
+        """
 
         yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
@@ -89,7 +90,7 @@ if yaml.__with_libyaml__:
 
 
 def read(text: str, env: Mapping[str, str]) -> Document:
-    """The document of a YAML text; ``NotYaml`` when the text is no YAML."""
+    """Return the document of a YAML text. Raises ``NotYaml`` if the text is not YAML."""
     try:
         resolver, node = _composed(text)
         reading = _Reading(resolver, env, Document())
@@ -107,7 +108,9 @@ def read(text: str, env: Mapping[str, str]) -> Document:
 
 
 def _composed(text: str) -> tuple[yaml.resolver.Resolver, yaml.Node | None]:
-    """Parse with PyYAML's own parser what libyaml refuses: its messages name the place, and it may take the text."""
+    """Parse with libyaml, or, if that refuses the text, with PyYAML's own parser: its messages name the place, and it
+    may accept the text.
+    """
     if yaml.__with_libyaml__:
         with suppress(yaml.YAMLError):
             quick = _QuickLoader(text)
@@ -143,7 +146,7 @@ class _Reading:
         self.values = 0
 
     def value(self, node: yaml.Node, place: Place) -> Any:
-        """The value of a node; its problems, and those below it, go to the document."""
+        """Return the value of a node. Its problems, and those below it, are added to the document."""
         line = node.start_mark.line + 1
         self.document.lines.setdefault(place, line)
         self.values += 1
@@ -185,7 +188,7 @@ class _Reading:
             text = self._replaced(text, place)
             if place in self.document.unreadable:
                 return None
-            if not node.style:  # a plain one: None of PyYAML, "" of libyaml
+            if not node.style:  # a plain scalar: None in PyYAML, "" in libyaml
                 tag = self.resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if not is_text(text):
             return self._unreadable(place, "holds half a character, which is not valid Unicode")

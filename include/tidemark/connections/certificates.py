@@ -1,4 +1,4 @@
-"""Reads and checks PEM certificates and keys before a client does: the clients' errors do not say what to correct.
+"""Reads and checks PEM certificates and keys before a client does: the errors of clients do not say what to correct.
 
 A message names a file or an option, and never shows its content.
 """
@@ -28,7 +28,7 @@ _LARGEST: Final = 2**20  # bytes; a bundle of every public authority takes 220 k
 
 
 def read_pem(option: str, path: str) -> str:
-    """The text of a PEM file that an option names; Java's client cannot read a folder of certificates."""
+    """Return the text of a PEM file that an option names. Java's client cannot read a folder of certificates."""
     file = Path(path)
     try:
         if file.is_dir():
@@ -52,7 +52,7 @@ def read_pem(option: str, path: str) -> str:
 
 
 def certificates(option: str, text: str) -> list[str]:
-    """The PEM blocks of the certificates of a text; the first of a chain is the owner's."""
+    """Return the PEM blocks of the certificates in a text; the first of a chain is the owner's."""
     blocks = [match[0] for match in _BLOCK.finditer(text) if match[1] == "CERTIFICATE"]
     if not blocks:
         raise Unusable(f"{option} holds no certificate", "it must hold -----BEGIN CERTIFICATE-----")
@@ -60,7 +60,7 @@ def certificates(option: str, text: str) -> list[str]:
 
 
 def check_authorities(option: str, text: str, now: datetime) -> None:
-    """At least one of the certificates must be valid now: bundles often have some that have expired."""
+    """Check that at least one of the certificates is valid now: bundles often have some that have expired."""
     periods = [_validity(option, block) for block in certificates(option, text)]
     if not any(start <= now < end for start, end in periods):
         last = max(end for _, end in periods)
@@ -71,7 +71,7 @@ def check_authorities(option: str, text: str, now: datetime) -> None:
 
 
 def check_own(option: str, text: str, now: datetime) -> None:
-    """The client's own certificate must be valid now."""
+    """Check that the client's own certificate is valid now."""
     start, end = _validity(option, certificates(option, text)[0])
     if now >= end:
         raise Unusable(
@@ -87,7 +87,9 @@ def check_own(option: str, text: str, now: datetime) -> None:
 
 
 def private_key(option: str, text: str) -> tuple[str, bool]:
-    """(PEM block of the key, whether it is encrypted); only PKCS#8, since Java's client reads no other form."""
+    """Return the PEM block of the key, and whether it is encrypted. Only PKCS#8 is accepted: Java's client reads no
+    other form.
+    """
     blocks = {match[1]: match[0] for match in _BLOCK.finditer(text) if match[1].endswith("PRIVATE KEY")}
     for label in ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"):
         if label in blocks:
@@ -99,11 +101,13 @@ def private_key(option: str, text: str) -> tuple[str, bool]:
 
 
 def check_pair(option: str, text: str, key: str, password: str | None) -> None:
-    """The key must open with the password and belong to the first certificate of the option's text.
+    """Check that the key opens with the password, and belongs to the first certificate of the option's text.
 
     A password that the key does not need is ignored, as clients do.
     """
-    chain = [_parsed(option, block) for block in certificates(option, text)]  # a client refuses a chain with a bad one
+    chain = [
+        _parsed(option, block) for block in certificates(option, text)
+    ]  # a client refuses a chain with one bad certificate
     try:
         private = _private(key, password)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -124,12 +128,12 @@ def check_pair(option: str, text: str, key: str, password: str | None) -> None:
 
 
 def without_password(key: str, password: str) -> str:
-    """The same key in PKCS#8, not encrypted; call ``check_pair`` before, which opens it."""
+    """Return the same key in PKCS#8, not encrypted. The caller has opened it with ``check_pair``."""
     return _private(key, password).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _validity(option: str, block: str) -> tuple[datetime, datetime]:
-    """[from, to) of one certificate, in UTC."""
+    """Return the period [from, to) of one certificate, in UTC."""
     certificate = _parsed(option, block)
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
@@ -137,7 +141,7 @@ def _validity(option: str, block: str) -> tuple[datetime, datetime]:
 def _parsed(option: str, block: str) -> Certificate:
     try:
         with warnings.catch_warnings():
-            # Debian's bundle has authorities with the serial number 0; both clients take them.
+            # Debian's bundle has authorities with the serial number 0; both clients accept them.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             return load_pem_x509_certificate(block.encode())
     except ValueError:

@@ -1,8 +1,8 @@
-"""Connections by their Airflow id, in the shape Airflow stores them; without Airflow, from the environment.
+"""Connections by their Airflow id, in the form in which Airflow stores them; without Airflow, from the environment.
 
 A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``schema`` and
 ``extra``. It is in a variable of its own, or in the file that ``TIDEMARK_CONNECTIONS`` names: a JSON object of
-connections by id, which only its owner may read. Executors use this module too: it needs the standard library only.
+connections by id, which only its owner may read. Executors use this module too: it needs only the standard library.
 """
 
 import json
@@ -23,7 +23,7 @@ Option = TypeVar("Option")
 
 
 class Secret:
-    """A text that prints as stars; ``reveal`` gives it to the client that needs it.
+    """A text that is printed as stars; ``reveal`` gives it to the client that needs it.
 
     It is not a ``str`` and cannot be pickled or put into JSON, so it does not get into an order or a log by accident.
     """
@@ -56,8 +56,9 @@ class Secret:
 
 
 class Unusable(Exception):
-    """The part of a connection that is wrong, and the next step; the caller adds which connection it is. Names options
-    and files, never what they hold."""
+    """The wrong part of a connection, and the next step; the caller adds the name of the connection. Names options and
+    files, never their content.
+    """
 
     def __init__(self, what: str, next_step: str) -> None:
         self.what, self.next_step = what, next_step
@@ -68,17 +69,17 @@ Lookup = Callable[[str], Mapping[str, Any] | None]
 
 
 def reveal(option: Option | Secret) -> Option | str:
-    """The text of a secret, any other value as it is; only for the client object, as ``revealed``."""
+    """Return the text of a secret, or any other value unchanged; only for the client object, as ``revealed``."""
     return option.reveal() if isinstance(option, Secret) else option
 
 
 def revealed(config: Mapping[str, "str | Secret"]) -> dict[str, str]:
-    """Options with their secrets, only for the client object: never for a log, an order or an argument."""
+    """Return options with their secrets, only for the client object: never for a log, an order or an argument."""
     return {key: reveal(option) for key, option in config.items()}
 
 
 def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
-    """A text of another library, such as a client's error, without the secrets that the client was given."""
+    """Return a text of another library, such as a client's error, without the secrets that the client was given."""
     for option in config.values():
         if isinstance(option, Secret) and option.reveal():
             text = text.replace(option.reveal(), str(option))
@@ -86,13 +87,14 @@ def masked(text: str, config: Mapping[str, "str | Secret"]) -> str:
 
 
 def variable_of(conn_id: str) -> str:
-    """The environment variable in which Airflow looks for a connection."""
+    """Return the environment variable in which Airflow looks for a connection."""
     return f"{PREFIX}{conn_id.upper()}"
 
 
 def from_environment(conn_id: str) -> Mapping[str, Any] | None:
-    """The connection in ``AIRFLOW_CONN_..``, else in the file of ``TIDEMARK_CONNECTIONS``; None when neither names the
-    connection."""
+    """Return the connection from ``AIRFLOW_CONN_..``, else from the file of ``TIDEMARK_CONNECTIONS``; None if neither
+    has it.
+    """
     text = os.environ.get(variable_of(conn_id), "").strip()
     if text:
         return _connection(text, variable_of(conn_id), conn_id)
@@ -104,7 +106,7 @@ def from_environment(conn_id: str) -> Mapping[str, Any] | None:
 
 
 def put_in_environment(connections: Mapping[str, Mapping[str, Any]]) -> AbstractContextManager[None]:
-    """Put connections by id into environment variables, where Spark's processes read them.
+    """Put connections by id into environment variables, from which Spark's processes read them.
 
     Arguments and Spark properties would show secrets in process lists and web pages.
     """
@@ -113,10 +115,11 @@ def put_in_environment(connections: Mapping[str, Mapping[str, Any]]) -> Abstract
 
 @contextmanager
 def put_in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str | None]:
-    """The path of a file with these connections, as ``TIDEMARK_CONNECTIONS`` names one, until the block ends.
+    """Yield the path of a file with these connections, for ``TIDEMARK_CONNECTIONS``, until the block ends; None if the
+    system has no such files.
 
-    It is memory of this process: other processes of the same user on this machine can read it while this one lives, and
-    nothing is ever on a disk. None where the system has no such files.
+    The file is memory of this process: other processes of the same user on this machine can read it while this process
+    lives, and nothing is ever on a disk.
     """
     if not hasattr(os, "memfd_create"):
         yield None
@@ -129,7 +132,7 @@ def put_in_memory(connections: Mapping[str, Mapping[str, Any]]) -> Iterator[str 
 
 
 def connections_from(path: str | None) -> AbstractContextManager[None]:
-    """In the block, connections are those of a file of ``put_in_memory`` where this process may read it."""
+    """In the block, take connections from a file of ``put_in_memory``, if this process may read it."""
     return set_variables({FILE: path} if path and os.access(path, os.R_OK) else {})
 
 
@@ -156,7 +159,9 @@ def _connection(entry: object, where: str, conn_id: str) -> Mapping[str, Any]:
 
 
 def _read_file(path: Path) -> Mapping[str, Any]:
-    """The connections of a file; ``ConfigurationError`` when others may read it or it is not a JSON object."""
+    """Return the connections of a file. Raises ``ConfigurationError`` if others may read it, or if it is not a JSON
+    object.
+    """
     try:
         with path.open("rb") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)

@@ -14,8 +14,9 @@ UNREACHED = "the service is overloaded, or a firewall drops packets; try to conn
 
 @dataclass(frozen=True)
 class Check:
-    """A function that yields findings, its time limit in seconds, what to do when that is over, and the pipeline that
-    the next step of an error asks for."""
+    """A function that yields findings, its time limit in seconds, the next step if that is exceeded, and the pipeline
+    for the next step of an error.
+    """
 
     name: str
     run: Callable[[], Iterable[Finding]]
@@ -25,7 +26,7 @@ class Check:
 
 
 def examine(checks: Iterable[Check], begin: Callable[[Check], None]) -> Iterator[Finding]:
-    """Every finding of every check. A check that raises or exceeds its time limit gives a finding, too.
+    """Yield every finding of every check. A check that raises or exceeds its time limit gives a finding too.
 
     ``begin`` is called with each check before it runs.
     """
@@ -58,7 +59,7 @@ def _run(check: Check, findings: list[Finding]) -> None:
 
 
 def _system_error(name: str, error: OSError) -> Finding:
-    """An error of a file system or a network is none of the program."""
+    """Return a finding for an error of a file system or a network, which is no error of Tidemark."""
     message = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:
         message = f"{message}: {error.filename}"

@@ -1,4 +1,6 @@
-"""The manifest database: it answers, has the right tables, survives a crash, and its clock agrees with ours."""
+"""The manifest database: it answers, has the right tables, survives a crash, and its clock agrees with this
+machine's.
+"""
 
 from collections.abc import Iterator
 
@@ -44,7 +46,7 @@ def _tables(status: Health) -> Iterator[Finding]:
 
 
 def _durability(status: Health) -> Iterator[Finding]:
-    """With these settings off, a crash of the server's machine may lose the publication of a manifest."""
+    """Warn of settings with which a crash of the server's machine may lose the publication of a manifest."""
     unsafe = [f"{name}={status.settings[name]}" for name, safe in DURABLE.items() if status.settings[name] != safe]
     if status.settings["synchronous_commit"] == "off":
         unsafe.append("synchronous_commit=off")
@@ -59,8 +61,9 @@ def _durability(status: Health) -> Iterator[Finding]:
 
 
 def replication(status: Health) -> Finding:
-    """Return whether a failover may lose committed transactions: plans then refuse what a target shows and it has
-    not."""
+    """Return whether a failover may lose committed transactions: plans then refuse a target that shows more than the
+    database has.
+    """
     if not status.standbys and not status.settings["synchronous_standby_names"]:
         return ok(NAME, "no standby server is connected, so there is nothing to fail over to")
     if status.never_commits is not None:

@@ -1,4 +1,4 @@
-"""The folders of each sink: a plan refuses a pipeline that would write into those of another one."""
+"""The folders of each sink: a plan refuses a pipeline that would write into the folders of another one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +18,9 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def checks(environment: Environment, pipelines: Sequence[Pipeline]) -> list[Check]:
-    """Check each pipeline beside all others of the folder of pipeline files, read once, and of the database."""
+    """Check each pipeline against all others in the folder of pipeline files, which is read once, and in the
+    database.
+    """
     everybody = cache(lambda: [other for _, other in load_each(environment.pipelines) if isinstance(other, Pipeline)])
     return [
         Check(f"{each.name}: folders", partial(_findings, environment, each, everybody))
@@ -34,7 +36,10 @@ def _findings(
     topics = {topic for other in (pipeline, *others) for topic in other.source.topics}
     met: list[Meeting] | None = None
     renamed = None
-    with suppress(TidemarkError), ManifestDatabase(environment.database(), "doctor") as database:  # has its own check
+    with (
+        suppress(TidemarkError),
+        ManifestDatabase(environment.database(), "doctor") as database,
+    ):  # the database has its own check
         renamed = _looks_renamed(pipeline, database)
         topics |= {chain.at.topic for chain in database.chains.of_pipeline(pipeline.name)}
         stored = stored_folders(database, sorted(topics))
@@ -46,7 +51,7 @@ def _findings(
 
 
 def _met(pipeline: Pipeline, others: Sequence[Pipeline], topics: Iterable[str], **known: Any) -> list[Meeting]:
-    """``known``: what the database says, as ``meetings_of`` takes it."""
+    """Return the overlaps of folders; ``known`` are the facts from the database, as arguments of ``meetings_of``."""
     topics = sorted(topics)
     own = folders_read(pipeline, topics)
     return meetings_of(
@@ -55,7 +60,9 @@ def _met(pipeline: Pipeline, others: Sequence[Pipeline], topics: Iterable[str], 
 
 
 def _looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> TidemarkError | None:
-    """Return the reason why the first plan of a pipeline would be refused: it is another one by a new name."""
+    """Return the reason why the first plan of a pipeline would be refused: it seems to be another pipeline under a new
+    name.
+    """
     try:
         if not database.pipelines.is_planned(pipeline.name):
             refuse_looks_renamed(pipeline, database)

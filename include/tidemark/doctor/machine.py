@@ -41,7 +41,7 @@ def python() -> Iterator[Finding]:
 
 
 def providers() -> Iterator[Finding]:
-    """Import every module of the kinds that installed packages bring, and tell which packages cannot be used."""
+    """Import every module of the kinds that installed packages bring, and report the packages that cannot be used."""
     for name, distribution in PROVIDERS.distributions.items():
         provider = PROVIDERS.by_name[name]
         for seam, kind in provider.kinds():
@@ -81,7 +81,9 @@ def _java(*command: str) -> str:
 
 
 def packages() -> Iterator[Finding]:
-    """pyspark and pyspark-client install into the same folder, so two versions overwrite each other's files."""
+    """Compare the versions of pyspark and pyspark-client: they install into the same folder, so different versions
+    overwrite each other's files.
+    """
     spark = version("pyspark")
     try:
         client = version("pyspark-client")
@@ -99,7 +101,7 @@ def packages() -> Iterator[Finding]:
 
 
 def jars(folder: Path | None) -> Iterator[Finding]:
-    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
+    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
     wanted = version("pyspark")
     needed = connectors()
     if folder is None:

@@ -1,4 +1,4 @@
-"""The schema registry of a pipeline: it answers, and has the schemas of the rows, which fit event time and sinks."""
+"""The schema registry of a pipeline: it answers, and its schemas of the rows fit event time and sinks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The source of a pipeline: the connection, the topics, the right to read them."""
+"""The source of a pipeline: the connection, the topics, the permission to read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,11 +23,11 @@ from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
 from tidemark.sources.settings import Gaps
 
-LOOKED_AT = 20  # of the newest records of each topic, whose times may have another unit than the file says
+LOOKED_AT = 20  # newest records of each topic that are read: their times may have another unit than the file says
 
 
 def checks(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Check]:
-    """Check the source of each pipeline; an address that does not answer is asked, and told, once."""
+    """Check the source of each pipeline. An address that does not answer is asked and reported once."""
     silent: dict[str, list[str]] = {}
     for pipeline in pipelines:
         name = f"{pipeline.name}: {pipeline.source.kind}"
@@ -74,7 +74,9 @@ def source_findings(
 
 
 def _at_the_same_address(source: Source, pipelines: Sequence[Pipeline], lookup: Lookup) -> list[str]:
-    """The names of the pipelines with this source; one whose connection is wrong has a finding of its own."""
+    """Return the names of the pipelines with this source. A pipeline with a wrong connection has a finding of its
+    own.
+    """
     names = []
     for pipeline in pipelines:
         with suppress(TidemarkError):
@@ -96,7 +98,7 @@ def _compacted(name: str, pipeline: Pipeline, source: Source, topics: Sequence[s
 
 
 def _readable(name: str, source: Source, bounds: Mapping[TopicPartition, Bounds]) -> Iterator[Finding]:
-    """Reads one record of each topic that has records: some users may ask for offsets, but not read."""
+    """Read one record of each topic that has records: some users may ask for offsets, but not read."""
     first: dict[str, TopicPartition] = {}
     for place, bound in bounds.items():
         if bound.log_start < bound.last_stable:
@@ -108,7 +110,7 @@ def _readable(name: str, source: Source, bounds: Mapping[TopicPartition, Bounds]
 
 
 def _newest(source: Source, bounds: Mapping[TopicPartition, Bounds]) -> pa.RecordBatch:
-    """The last records of one partition of each topic, as Spark gives them."""
+    """Return the last records of one partition of each topic, as Spark gives them."""
     last: dict[str, TopicPartition] = {}
     for place, bound in bounds.items():
         if bound.log_start < bound.last_stable:

@@ -1,4 +1,4 @@
-"""The target of every sink: it answers, belongs to this database, and can be written (a trial write is undone)."""
+"""The target of every sink: it answers, belongs to this database, and can be written. The trial write is undone."""
 
 from collections.abc import Iterator
 from dataclasses import replace
