@@ -1,4 +1,4 @@
-"""The application for ``spark-submit``: does one order; see ``submitted.py``."""
+"""The application for ``spark-submit``, which does one order; see ``submitted.py``."""
 
 import sys
 

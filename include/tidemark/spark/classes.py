@@ -1,8 +1,8 @@
 """An archive of the classes that Spark's JVM loads (Java's class data sharing), beside the folder of the jars.
 
-A driver that has it starts its session and its first job with less than two thirds of the processor time. Java
-compares the archive with itself and with its jars, and goes on without it where they differ; a file that is cut short
-would crash it, though. So a name has the size, and what the archive was made from.
+A driver with the archive starts its session and its first job with less than two thirds of the processor time. Java
+compares the archive with itself and with its jars, and ignores an archive that differs. But a truncated file would
+crash it. So the name contains the size, and a hash of what the archive was made from.
 """
 
 import hashlib
@@ -29,20 +29,21 @@ OpenSession = Callable[[str], "SparkSession"]
 
 
 def class_archive(jars: Path | None) -> Path | None:
-    """The archive for the Java and the PySpark of this machine; None when there is none. ``jars``: their folder."""
+    """Return the archive for the Java and the PySpark of this machine, or None. ``jars`` is the folder of the jars."""
     if jars is None:
         return None
     for path in jars.parent.glob(f"{PREFIX}{_made_from()}-*{ENDING}"):
-        with suppress(FileNotFoundError):  # another process has just put a new one in its place
+        with suppress(FileNotFoundError):  # another process has just replaced it
             if path.name.endswith(f"-{path.stat().st_size}{ENDING}"):
                 return path.resolve()
     return None
 
 
 def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
-    """Make the archive, in place of any other; this process must not have opened a session, and opens no more.
+    """Make the archive, and remove any other. This process must not have opened a session, and must not open one later.
 
-    ``open_session`` opens one whose JVM has these options of Java too. Raises ``WorkFailed`` when Java wrote nothing.
+    ``open_session`` opens a session whose JVM also has these options of Java. Raises ``WorkFailed`` if Java wrote no
+    archive.
     """
     with TemporaryDirectory(prefix=PREFIX, dir=jars.parent) as folder:
         written = Path(folder, "classes").resolve()
@@ -50,7 +51,7 @@ def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
         if not written.exists() or not written.stat().st_size:
             raise WorkFailed(
                 "Java has written no archive of classes",
-                next_step="nothing needs it; tidemark doctor checks Java and the jars",
+                next_step="Spark works without it; tidemark doctor checks Java and the jars",
             )
         with written.open("rb") as file:
             os.fsync(file.fileno())
@@ -62,7 +63,7 @@ def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
 
 
 def _use(session: "SparkSession") -> None:
-    """Do what a manifest's job does, but from no source: connectors have a class loader that is never archived."""
+    """Do what the job of a manifest does, but without a source: the class loader of connectors is never archived."""
     from pyspark import SparkContext
 
     columns = (
@@ -84,7 +85,7 @@ def _use(session: "SparkSession") -> None:
 
 
 def _made_from() -> str:
-    """A word for the Java and the PySpark that a session of this process has."""
+    """Return a hash of the Java and the PySpark that a session of this process has."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     spark = find_spec("pyspark")

@@ -1,8 +1,8 @@
-"""Work on a Spark Connect server that stays up: no JVM starts, and its Python workers have imported what they need.
+"""Works on a Spark Connect server that stays up: no JVM starts, and its Python workers have imported what they need.
 
 Spark gives each session a Python process of its own, which takes a second to start. So attempts share sessions: all
-of a database with the same package and properties. Each job bears its manifest and attempt as a tag. A new attempt ends
-the jobs that older ones left; that only saves work: what an older attempt may do is decided by the fence.
+attempts of a database with the same package and properties. Each job has its manifest and attempt as a tag. A new
+attempt ends the jobs of older ones. That only saves work: the fence decides what an older attempt may do.
 """
 
 import json
@@ -33,21 +33,24 @@ from tidemark.spark.jobs import EVERY_S, PATIENCE_S, tag_of, tasks_text
 from tidemark.spark.remote import Remote
 from tidemark.spark.shipped import package_hash, package_zip
 
-OLDER = 5  # older attempts, of which jobs are ended; each is one request
-PACKAGE = "spark.tidemark.package"  # property of a server or a session whose Python workers have this package: its hash
+OLDER = 5  # older attempts whose jobs are ended, with one request each
+PACKAGE = (
+    "spark.tidemark.package"  # property of a server or session: the hash of the package that its Python workers have
+)
 CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 RETRIES = DefaultPolicy(max_retries=5)  # 17 s in all; Spark's own default is ten minutes
-SESSIONS_OF_A_DAY = 1_000  # a server closes one that nobody has used for an hour, unless it is told otherwise
+SESSIONS_OF_A_DAY = 1_000  # by default, a server closes a session that was not used for an hour
 WHERE = "the log of the Spark Connect server says more"
 WITHOUT_PROXY = ("no_grpc_proxy", "no_proxy")  # variables that gRPC reads, the first that is set
 ERRORS = (PySparkException, RpcError)
 _running: dict[str, SparkSession] = {}  # the sessions of this process's jobs, by their tags
-_sending = Lock()  # one of the slices that work at once sends the package, and the others find it there
+_sending = Lock()  # of slices that work at once, one sends the package, and the others find it there
 
 
 class _Session(SparkSession):
-    """Whoever opened it closes it. PySpark's own closes it again when it is collected as garbage, and in Spark 4.0 this
-    waits for ever when the thread just hands work to the pool that closing ends."""
+    """A session that only its opener closes. PySpark's own session also closes itself when it is garbage-collected. In
+    Spark 4.0 that waits for ever if the thread is just handing work to the pool that closing ends.
+    """
 
     def __del__(self) -> None:
         pass
@@ -63,12 +66,12 @@ def stage_on(
     connections: Mapping[str, Mapping[str, Any]],
     report: Callable[[str], object] | None = None,
 ) -> Receipt:
-    """Do an order on the server; raises as ``job.stage``, and ``Unavailable`` when the server does not answer.
+    """Do an order on the server. Raises as ``job.stage`` does, and ``Unavailable`` if the server does not answer.
 
     ``conf``: properties of the pipeline, which the server must allow a session to change. ``home``: the folder for the
-    zip of our package that the server gets. ``connections``: those of the pipeline; tasks of a server that this user
-    runs on this machine get them, others must have them in their environment. ``report``: gets a line about the job
-    each 30 seconds.
+    zip of our package that the server gets. ``connections``: those of the pipeline. Tasks get them if this user runs
+    the server on this machine; other servers must have them in their environment. ``report``: gets a line about the job
+    every 30 seconds.
     """
     remote.check()
     reader = open_reader(order)
@@ -87,7 +90,7 @@ def stage_on(
 
 @contextmanager
 def _tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Tag what begins in the block; the server ends it when the block is left by an error or Ctrl-C."""
+    """Tag the jobs that begin in the block. If an error or Ctrl-C ends the block, the server ends them."""
     session.client.add_tag(tag)
     _running[tag] = session
     try:
@@ -101,7 +104,7 @@ def _tagged(session: SparkSession, tag: str) -> Iterator[None]:
 
 
 def end_jobs() -> None:
-    """Have the servers end all jobs of this process; ``stage_on`` then raises."""
+    """Make the servers end all jobs of this process; ``stage_on`` then raises."""
     for tag, session in list(_running.items()):
         with suppress(*ERRORS):
             session.client.interrupt_tag(tag)
@@ -109,9 +112,9 @@ def end_jobs() -> None:
 
 @contextmanager
 def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """The session for these properties, which stays on the server when the block ends.
+    """Open the session for these properties; it stays on the server when the block ends.
 
-    A server closes a session that nobody has used for an hour, and does not open it again: then the next number is it.
+    A server closes a session that was not used for an hour, and does not open it again. Then take the next number.
     """
     if remote.is_here:  # gRPC would ask the proxy of http_proxy for a server of this machine
         direct = next((os.environ[name] for name in WITHOUT_PROXY if os.environ.get(name)), "")
@@ -130,7 +133,7 @@ def _session(remote: Remote, database_id: str, conf: Mapping[str, str]) -> Itera
             session.client.close()
     raise Unavailable(
         f"the Spark Connect server has closed {SESSIONS_OF_A_DAY:,} sessions of these settings today",
-        next_step=f"it may close sessions at once: {WHERE}. Nothing is published",
+        next_step=f"it may close each session at once: {WHERE}. Nothing is published",
         server=remote.address,
     )
 
@@ -146,7 +149,7 @@ def _is_open(session: SparkSession) -> bool:
 
 
 def _configure(session: SparkSession, conf: Mapping[str, str]) -> None:
-    """Set properties for this session; ``ConfigurationError`` for those that only a whole server can have."""
+    """Set properties for this session. Raises ``ConfigurationError`` for those that only a whole server can have."""
     for name, value in conf.items():
         if session.conf.get(name, None) == value:
             continue
@@ -168,9 +171,9 @@ def send_package(session: SparkSession, home: Path) -> None:
 
 
 class _Progress(ProgressHandler):
-    """Is called every few seconds while a job runs; an error that it raises ends the job.
+    """Reports a job. PySpark calls it every few seconds while a job runs; an error that it raises ends the job.
 
-    A job may wait for the cores that another slice of this process has: that is no reason to end it.
+    A job may wait for the cores of another slice of this process: that is no reason to end it.
     """
 
     last_work: ClassVar[float] = 0.0  # when a job of this process was last seen with a task at work

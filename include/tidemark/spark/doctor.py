@@ -1,4 +1,4 @@
-"""The checks of Spark for ``tidemark doctor``: the master, and on a cluster a small job that runs on every executor."""
+"""The checks of Spark for ``tidemark doctor``: the master, and on a cluster a small job on every executor."""
 
 import json
 import time
@@ -28,7 +28,7 @@ from tidemark.spark.shipped import is_local
 
 NAME = "spark"
 EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
-SETTLED_S = 2.0  # no new executor for so long: all have registered
+SETTLED_S = 2.0  # without a new executor for so long, all have registered
 JOB_S = 300.0  # for session, executors and job together: 25 s on idle cores, more than 200 s on busy ones
 SERVER_S = 90.0  # for a small job on a server that is up: 5 s on idle cores
 BUSY = (
@@ -46,7 +46,7 @@ def checks(
     addresses: Sequence[str],
     lookup: Lookup,
 ) -> list[Check]:
-    """Check each engine that pipelines use; without pipelines of the one that the environment names."""
+    """Check each engine that pipelines use; without pipelines, the engine that the environment names."""
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
     others = [pipeline for pipeline in pipelines if pipeline not in on_server]
@@ -101,7 +101,9 @@ def executors(
             return
         with nonce_files(pipelines) as nonces:
             answers, seconds = _answers(session, questions_of(pipelines, addresses, nonces), registered)
-        registered = max(registered, count_executors(session))  # one may have come during the job, and answered
+        registered = max(
+            registered, count_executors(session)
+        )  # an executor may have started during the job, and answered
     finally:
         session.stop()
     if isinstance(answers, str):
@@ -117,7 +119,7 @@ def executors(
 
 
 def _registered(session: SparkSession) -> int:
-    """The number of executors, once it has not changed for ``SETTLED_S``; 0 when none registers in time."""
+    """Return the number of executors, once it has not changed for ``SETTLED_S``; 0 if none registers in time."""
     deadline, registered, changed_at = time.monotonic() + EXECUTORS_S, 0, time.monotonic()
     while time.monotonic() < deadline:
         current = count_executors(session)
@@ -130,7 +132,7 @@ def _registered(session: SparkSession) -> int:
 
 
 def _answers(session: SparkSession, questions: Questions, registered: int) -> tuple[list[dict[str, Any]] | str, float]:
-    """One answer of each executor, or the reason why the job failed; and the seconds it took."""
+    """Return one answer of each executor, or the reason why the job failed; and the seconds it took."""
     context = session.sparkContext
     tasks = min(2 * max(context.defaultParallelism, registered), TASKS)
     started = time.monotonic()
@@ -142,6 +144,6 @@ def _answers(session: SparkSession, questions: Questions, registered: int) -> tu
     seconds = time.monotonic() - started
     answers = {(answer["host"], answer["folder"]): answer for answer in map(json.loads, lines)}
     for answer in answers.values():
-        # An executor's time between the start and the end of the job is no difference of clocks.
+        # A time of an executor between the start and the end of the job shows no difference of clocks.
         answer["ahead"] = max(answer["now"] - now, 0) + min(answer["now"] - (now - seconds - REST_S), 0)
     return list(answers.values()), seconds

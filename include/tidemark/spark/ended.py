@@ -1,4 +1,4 @@
-"""Says how a process of Spark ended: a signal or an exit status, and what often causes it."""
+"""Describes how a process of Spark ended: a signal or an exit status, and its usual cause."""
 
 import signal
 
@@ -8,11 +8,11 @@ MEMORY = (
     "see whether it was the memory: dmesg -T | grep -i 'killed process' (in a container: its memory limit); if so, "
     "lower slice.max_records of the pipeline or spark.driver.memory, or give the machine more"
 )
-WORKER_DIED = "Python worker exited unexpectedly"  # of every Spark: the worker of a task was gone before its answer
+WORKER_DIED = "Python worker exited unexpectedly"  # Spark's message for a worker that died before it answered
 
 
 def describe_end(status: int, process: str = "Spark") -> str:
-    """``status`` as ``subprocess`` gives it: negative is a signal."""
+    """Return how a process ended. ``status`` is the value of ``subprocess``: negative for a signal."""
     number = -status if status < 0 else status - KILLED_CHILD
     name = _name(number)
     if name is None:
@@ -23,7 +23,7 @@ def describe_end(status: int, process: str = "Spark") -> str:
 
 
 def advice(status: int) -> str:
-    """Return the advice to look at first, or nothing."""
+    """Return the first thing to look at, or an empty text."""
     return MEMORY if status in (-signal.SIGKILL, KILLED_CHILD + signal.SIGKILL, OUT_OF_MEMORY) else ""
 
 

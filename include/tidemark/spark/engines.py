@@ -1,6 +1,6 @@
-"""Chooses the Spark that does the work of ``run``, ``retry`` and ``replay``: one of this process, or a server.
+"""Chooses the Spark for ``run``, ``retry`` and ``replay``: a session of this process, or a server.
 
-Airflow submits a job instead of the session; which of the two it is, ``engine_of`` says for both.
+Airflow submits a job in place of the session; ``engine_of`` makes the choice for both.
 """
 
 import sys
@@ -25,19 +25,19 @@ Report = Callable[[str], object]
 
 
 def engine_of(pipeline: Pipeline, environment: Environment) -> Engine:
-    """The engine of the pipeline file; without one a server does the work where the environment names it."""
+    """Return the engine of the pipeline file. Without one, use a server if the environment names it."""
     return pipeline.spark.engine or (Engine.CONNECT if environment.spark_remote else Engine.SUBMIT)
 
 
 def stage_in(
     context: Context, environment: Environment, master: str | None, report: Report | None = None
 ) -> SharedStage:
-    """Stages on a Spark Connect server, or in a session of this process that opens when the first order comes.
+    """Return a stage on a Spark Connect server, or in a session of this process that opens with the first order.
 
-    ``master``: where such a session works; when it is not None, the session does the work in any case. ``report``: gets
-    a line about a job each 30 seconds.
+    ``master`` is the address for such a session; if it is given, the session does the work in any case. ``report`` gets
+    a line about a job every 30 seconds.
 
-    Raises ``ConfigurationError`` when a server is to do the work and none is named.
+    Raises ``ConfigurationError`` if a server is to do the work and none is named.
     """
     if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
         return OnServer(context, environment, report)
@@ -46,7 +46,7 @@ def stage_in(
 
 
 class OnServer:
-    """Stages on the server that the environment names, or the connection ``spark_connect``."""
+    """Stages on the server that the environment or the connection ``spark_connect`` names."""
 
     def __init__(self, context: Context, environment: Environment, report: Report | None) -> None:
         require("connect", "a Spark Connect server")
@@ -55,11 +55,11 @@ class OnServer:
         self._report = _reporter(context.pipeline, report)
 
     def start(self, records: int) -> None:
-        """The server is there already."""
+        """Do nothing: the server is up already."""
 
     def end_jobs(self) -> None:
         connected = sys.modules.get("tidemark.spark.connected")
-        if connected is not None:  # else there is no job
+        if connected is not None:  # otherwise there is no job
             connected.end_jobs()
 
     def __call__(self, order: Order) -> Receipt:
@@ -79,8 +79,9 @@ class OnServer:
 
 
 class InSession:
-    """Stages in a session of this process, which opens when the first order comes. ``pipeline``: one that says how
-    Spark works, or what a group shares. ``log`` and ``folder``: as for ``open_session``."""
+    """Stages in a session of this process, which opens with the first order. ``pipeline`` has the settings of Spark,
+    also those that a group shares. ``log`` and ``folder`` are as for ``open_session``.
+    """
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class InSession:
         self._tags: set[str] = set()  # of the jobs at work
 
     def start(self, records: int) -> None:
-        """Opens the session: while it opens, our output goes to the log, and Ctrl-C is kept until it is open."""
+        """Open the session. Meanwhile our output goes to the log, and Ctrl-C is held back."""
         from tidemark.spark.session import open_session  # Spark takes 1 s to import and 8 s to start
 
         environment = self._environment
@@ -109,7 +110,7 @@ class InSession:
 
     @property
     def has_died(self) -> bool:
-        """Return whether the JVM of the session has ended: then every further order would fail."""
+        """Return whether the JVM of the session has ended: every further order would fail."""
         if self._session is None:
             return False
         from tidemark.spark.job import jvm_of_session
@@ -153,7 +154,9 @@ class InSession:
 
 
 def _reporter(pipeline: Pipeline, report: Report | None) -> Callable[[Order], Report] | None:
-    """By order what to call with a line about its job; where several slices work at once, it names the manifest."""
+    """Return a function that makes the ``report`` of an order. If several slices work at once, its lines name the
+    manifest.
+    """
     if report is None:
         return None
     if pipeline.spark.parallel_slices == 1:

@@ -1,4 +1,4 @@
-"""Asks executors, or the Python of a server, for ``tidemark doctor``, and compares their answers with ours."""
+"""Asks executors, or the Python of a server, for ``tidemark doctor``, and compares their answers with the driver's."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ def roots_of(pipelines: Sequence[Pipeline]) -> list[str]:
 
 @contextmanager
 def nonce_files(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
-    """A file with a random name in each local root: an executor that sees the file sees the same folder.
+    """Create a file with a random name in each local root: an executor that sees the file sees the same folder.
 
-    There is none where this process cannot write one: the check of the sink says so.
+    A root in which this process cannot write has no such file: the check of the sink reports it.
     """
     files = [Path(root, f".doctor-{uuid4().hex}") for root in roots_of(pipelines) if Path(root).is_dir()]
     try:

@@ -1,4 +1,4 @@
-"""The errors of Tidemark on their way from an executor or a submitted job to the process that waits."""
+"""Carries Tidemark's errors from an executor or a submitted job to the process that waits."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _CARRIED: Final = re.compile(r'carried failure: (\{"kind".*\})')
 
 
 def failure_of(error: TidemarkError) -> dict[str, Any]:
-    """An error as JSON."""
+    """Return an error as JSON."""
     context = {name: str(value) for name, value in error.context.items()}
     return {"kind": type(error).__name__, "what": error.what, "next_step": error.next_step, "context": context}
 
@@ -26,7 +26,7 @@ def failure_from(raw: dict[str, Any]) -> TidemarkError:
 
 
 def carrying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Have Spark's own error carry an error of ours, from a task that has no report."""
+    """Make Spark's own error carry an error of Tidemark, from a task that makes no report."""
     try:
         yield from batches
     except TidemarkError as error:

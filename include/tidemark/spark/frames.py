@@ -1,9 +1,9 @@
 """``transform: [{spark: module:function}]``: a function of DataFrames between decoder and pass.
 
 Spark reads the ranges twice: once for the function, with the columns of the decoder, and once for the pass, which
-counts, decodes and writes as ever. What the function made of a record comes to the pass beside the record: all are
-distributed by partition and sorted by offset. So joins and shuffles of the function change neither files nor digests,
-and what it did to each record is measured.
+counts, decodes and writes as always. The pass gets each record together with the row that the function made of it: both
+are distributed by partition and sorted by offset. So joins and shuffles of the function change neither files nor
+digests, and its effect on each record is measured.
 """
 
 import os
@@ -31,12 +31,14 @@ from tidemark.transforms.base import MADE, OnFrames
 
 Records = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 NO_HEADERS = "CAST(array() AS array<struct<key: string, value: binary>>)"  # with nulls Spark is slow
-SPARK_CONNECT = "SPARK_CONNECT_MODE_ENABLED"  # PySpark's functions then make columns for a server
-_calling = Lock()  # modules, standard output and the environment are those of the process
+SPARK_CONNECT = "SPARK_CONNECT_MODE_ENABLED"  # if it is set, PySpark's functions make columns for a server
+_calling = Lock()  # because modules, standard output and the environment belong to the whole process
 
 
 def records_read(numbers: DataFrame, connections: str | None, ranges: Records) -> DataFrame:
-    """The records of a source that tasks read by themselves, as a DataFrame; ``numbers`` are those of the tasks."""
+    """Return the records of a source that tasks read by themselves, as a DataFrame; ``numbers`` are those of the
+    tasks.
+    """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with connections_from(connections):
@@ -50,8 +52,11 @@ def records_read(numbers: DataFrame, connections: str | None, ranges: Records) -
 def beside_what_is_made(
     records: DataFrame, order: Order, transform: OnFrames, processor: BatchProcessor, prepared: Records
 ) -> DataFrame:
-    """The records, each followed by the row that the function made of it, for ``records_with_made``. ``prepared``: the
-    records as the pass gets them from what Spark gives to a task. Raises ``WorkFailed`` for what the function gives."""
+    """Return the records, each followed by the row that the function made of it, for ``records_with_made``.
+
+    ``prepared`` turns what Spark gives to a task into the records of the pass. Raises ``WorkFailed`` if the function
+    returns something wrong.
+    """
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from carrying(processor.rows_for_frames(prepared(batches)))
@@ -87,7 +92,7 @@ def _called(transform: OnFrames, given: DataFrame, order: Order) -> DataFrame:
 
 @contextmanager
 def _function(transform: OnFrames) -> Iterator[Callable[[DataFrame], Any]]:
-    """The function, from its text; in the block executors get its module with what they call of it."""
+    """Yield the function, imported from its text. In the block, executors get its module together with a call of it."""
     module, _, name = transform.function.partition(":")
     __import__(module)
     roots = [sys.modules[root] for root in transform.code.roots if root in sys.modules]
@@ -102,12 +107,12 @@ def _function(transform: OnFrames) -> Iterator[Callable[[DataFrame], Any]]:
 
 @contextmanager
 def _as_its_session(frame: DataFrame) -> Iterator[None]:
-    """PySpark's functions make columns of the kind that the frame has, a server's or a JVM's."""
+    """Make PySpark's functions create columns of the frame's kind, for a server or for a JVM."""
     if SPARK_CONNECT in os.environ or not type(frame).__module__.startswith("pyspark.sql.connect"):
         yield
         return
     kind: Any = type(frame.sparkSession)
-    active = kind._active_session  # of this thread: UDFs ask it for Spark's settings
+    active = kind._active_session  # that of this thread: UDFs ask it for Spark's settings
     before = getattr(active, "session", None)
     os.environ[SPARK_CONNECT], active.session = "1", frame.sparkSession
     try:
@@ -118,7 +123,7 @@ def _as_its_session(frame: DataFrame) -> Iterator[None]:
 
 
 def _check_columns(transform: OnFrames, schema: StructType, where: dict[str, object]) -> None:
-    """Raise ``WorkFailed`` unless the function gave its place and its data columns, each once and with its type."""
+    """Raise ``WorkFailed`` unless the function returned its place and its data columns, each once and with its type."""
     place = pa.schema([METADATA.field(f"_{name}") for name in PLACE])
     expected = {field.name: field.dataType.simpleString() for field in _for_spark(pa.schema([*place, *transform.made]))}
     given = {field.name: field.dataType.simpleString() for field in schema}

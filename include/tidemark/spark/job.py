@@ -35,13 +35,13 @@ from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
 
 ABOVE = "Spark says more above in this log"
-JVM_ENDS_S = 5.0  # its sockets close a moment before the process is gone
+JVM_ENDS_S = 5.0  # its sockets close a moment before the process ends
 
 
 def stage(session: SparkSession, order: Order, log: Path | None = None) -> Receipt:
-    """Do an order. Raises ``UndecodableRecord`` (with ``on_error: fail``), or ``WorkFailed`` when Spark fails.
+    """Do an order. Raises ``UndecodableRecord`` (with ``on_error: fail``), or ``WorkFailed`` if Spark fails.
 
-    ``log`` is the file that the JVM writes its messages to; None: they stand where ours do.
+    ``log`` is the file to which the JVM writes its messages; None: they go to this process's output.
     """
     reader = open_reader(order)
     for name, value in arrow_batches(order.record_bytes).items():
@@ -56,10 +56,11 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
 
 
 def staged(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> Receipt:
-    """Do an order in a session of any kind, with the limits of ``arrow_batches`` set. ``connections``: a file with
-    those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own.
+    """Do an order in a session of any kind; the caller has set the limits of ``arrow_batches``. ``connections`` is a
+    file with those that tasks need, beside their environment. Raises the errors of our tasks, and Spark's own.
 
-    What a failed job has staged is in no receipt."""
+    No receipt names what a failed job has staged.
+    """
     failpoint("read.before")
     with watching("stage.mid", lambda: any(writer_of(sink.kind).has_staged(order, sink) for sink in order.sinks)):
         try:
@@ -79,9 +80,9 @@ def staged(session: SparkSession, order: Order, reader: Reader, connections: str
 
 
 def task_reports(session: SparkSession, order: Order, reader: Reader, connections: str | None = None) -> DataFrame:
-    """The whole job as a DataFrame: ``collect`` does the order and returns the report of each task as JSON.
+    """Return the whole job as a DataFrame: its ``collect`` does the order and returns the report of each task as JSON.
 
-    It has no shuffle after the pass, so Spark never runs a finished stage of it again because its output was lost.
+    It has no shuffle after the pass, so Spark never repeats a finished stage because its output was lost.
     """
     given, records = _read(session, order, reader)
     processor = BatchProcessor(order)
@@ -97,7 +98,7 @@ def task_reports(session: SparkSession, order: Order, reader: Reader, connection
 
 
 Batches = Iterable[pa.RecordBatch]
-Records = Callable[[Batches], Batches]  # makes the records of what Spark gives to a task
+Records = Callable[[Batches], Batches]  # turns what Spark gives to a task into records
 
 
 def _read(session: SparkSession, order: Order, reader: Reader) -> tuple[DataFrame, Records]:
@@ -108,7 +109,9 @@ def _read(session: SparkSession, order: Order, reader: Reader) -> tuple[DataFram
 
 
 def _with_made(processor: BatchProcessor) -> Records:
-    """Read the records of a source, with what a function of DataFrames made of each beside it."""
+    """Return a function that yields the records of a source, each with the row that the function of DataFrames made of
+    it.
+    """
 
     def together(batches: Batches) -> Batches:
         transform = processor.on_frames
@@ -121,7 +124,7 @@ def _with_made(processor: BatchProcessor) -> Records:
 def _task(
     processor: BatchProcessor, connections: str | None, records: Records
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The work of one task."""
+    """Return the work of one task."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _use_jemalloc()
@@ -138,12 +141,14 @@ def _task(
 
 
 def _records(batches: Batches) -> Batches:
-    """Read the records of a source that Spark reads."""
+    """Return the records of a source that Spark reads."""
     return map(_without_empty_headers, batches)
 
 
 def _ranges(order: Order, reader: RangeReader) -> Records:
-    """Read the ranges of a source that the task reads: Spark gives it its number among ``order.tasks``."""
+    """Return a function that reads the ranges of a source in the task. Spark gives the task its number in
+    ``order.tasks``.
+    """
 
     def read(numbers: Batches) -> Batches:
         for batch in numbers:
@@ -155,7 +160,7 @@ def _ranges(order: Order, reader: RangeReader) -> Records:
 
 
 def _use_jemalloc() -> None:
-    """Arrow's own choice, mimalloc, keeps up to 70 MiB of what a task has given back, and is not quicker."""
+    """Use jemalloc: Arrow's default, mimalloc, keeps up to 70 MiB that a task has freed, and is not faster."""
     if "jemalloc" in pa.supported_memory_backends() and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 
@@ -170,7 +175,7 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:
-    """Return the reason why Spark failed, for people; ``more``: where Spark says more."""
+    """Return the reason why Spark failed, for people; ``more`` says where Spark's own messages are."""
     where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
     retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"
     status = _status_of_jvm(error)
@@ -194,13 +199,14 @@ def failure(order: Order, error: Exception, reader: Reader, more: str) -> Tidema
 
 
 def jvm_of_session() -> subprocess.Popen[bytes] | None:
-    """The JVM that this process has started for its session; None when ``spark-submit`` started it."""
+    """Return the JVM that this process has started for its session; None if ``spark-submit`` started it."""
     return getattr(SparkContext._gateway, "proc", None)
 
 
 def _status_of_jvm(error: Exception) -> int | None:
-    """Return the status with which the JVM that this process started has ended; None while it lives, or when
-    ``spark-submit`` started it."""
+    """Return the exit status of the JVM that this process started; None while it lives, or if ``spark-submit`` started
+    it.
+    """
     jvm = jvm_of_session()
     if jvm is None:
         return None
@@ -211,7 +217,7 @@ def _status_of_jvm(error: Exception) -> int | None:
 
 
 def cause_of(error: Exception) -> str:
-    """The line of Spark's message that gives the cause, without the stack."""
+    """Return the line of Spark's message that gives the cause, without the stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return (causes[-1].removeprefix("Caused by:").strip() if causes else lines[0])[:500]

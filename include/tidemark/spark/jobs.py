@@ -1,7 +1,7 @@
-"""The jobs of an attempt in a session: their tag, how far they are, and a limit for the time without any executor.
+"""The jobs of an attempt in a session: their tag, their progress, and a limit for the time without any executor.
 
-By its tag Spark ends a job, and none of the other slices that work at the same time. Spark waits without limit when a
-cluster has no free core or lost its last worker. We end the attempt with an error instead, and it can be retried later.
+By its tag, Spark ends a job and no other slice that works at the same time. Spark waits without limit if a cluster has
+no free core or lost its last worker. We end the attempt with an error instead, and it can be retried later.
 """
 
 import threading
@@ -27,12 +27,12 @@ def tag_of(manifest_id: int, attempt: int) -> str:
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Jobs that this thread begins in the block bear the tag."""
+    """Tag the jobs that this thread begins in the block."""
     session.sparkContext.addJobTag(tag)
     try:
         yield
     finally:
-        with suppress(Py4JError, ConnectionError):  # the JVM is gone, and the error that says so is on its way
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and another error reports it
             session.sparkContext.removeJobTag(tag)
 
 
@@ -44,7 +44,7 @@ def end_job(session: SparkSession, tag: str) -> None:
 
 @contextmanager
 def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """A thread works while the block runs, until the event says that this ends."""
+    """Run ``work`` in a thread while the block runs. The event tells it that the block has ended."""
     ended = threading.Event()
     thread = threading.Thread(target=work, args=(ended,), daemon=True)
     thread.start()
@@ -59,7 +59,7 @@ def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
 def report_jobs(
     session: SparkSession, tag: str, report: Callable[[str], object], every: float = EVERY_S
 ) -> Iterator[None]:
-    """Call ``report`` with a line about the jobs with a tag every so many seconds, until the block ends."""
+    """Call ``report`` with a line about the jobs with a tag every ``every`` seconds, until the block ends."""
     with _beside(partial(_report, session, tag, report, every)):
         yield
 
@@ -71,7 +71,7 @@ def _report(
     while not ended.wait(every):
         try:
             tasks = _tasks(session, tag)
-        except (Py4JError, OSError):  # the JVM is gone, and the job's own error says so
+        except (Py4JError, OSError):  # the JVM has ended, and the job's own error reports it
             return
         report(f"after {time.monotonic() - began:.0f} s: {tasks}")
 
@@ -90,12 +90,12 @@ def _tasks(session: SparkSession, tag: str) -> str:
 
 
 def _jobs(session: SparkSession, tag: str) -> list[int]:
-    """The jobs with a tag; PySpark's own tracker knows groups only."""
+    """Return the jobs with a tag; PySpark's own tracker knows only groups."""
     return list(session.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag))
 
 
 def tasks_text(done: int, running: int, of: int, failed: int = 0) -> str:
-    """Return in words how far a job is."""
+    """Return the progress of a job in words."""
     if not of:
         return "Spark has no task yet"
     again = f", {failed} failed and tried again" if failed else ""
@@ -103,14 +103,15 @@ def tasks_text(done: int, running: int, of: int, failed: int = 0) -> str:
 
 
 def count_executors(session: SparkSession) -> int:
-    """The number of registered executors, without the driver."""
+    """Return the number of registered executors, without the driver."""
     return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 @contextmanager
 def expecting_executors(session: SparkSession, tag: str) -> Iterator[None]:
-    """Cancel the jobs with the tag, those of the block, and raise ``Unavailable`` after ``PATIENCE_S`` without an
-    executor."""
+    """Run the block; after ``PATIENCE_S`` without an executor, cancel its jobs, which have the tag, and raise
+    ``Unavailable``.
+    """
     if is_local(str(session.sparkContext.master)):
         yield
         return
@@ -131,7 +132,7 @@ def expecting_executors(session: SparkSession, tag: str) -> Iterator[None]:
 
 def _watch(session: SparkSession, tag: str, given_up: threading.Event, ended: threading.Event) -> None:
     since = time.monotonic()
-    with suppress(Py4JError, ConnectionError):  # the JVM is gone: the job fails with its own error
+    with suppress(Py4JError, ConnectionError):  # the JVM has ended: the job fails with its own error
         while not ended.wait(POLL_S):
             if count_executors(session) > 0:
                 since = time.monotonic()

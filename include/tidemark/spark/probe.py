@@ -1,4 +1,6 @@
-"""Describes an executor to the driver. At module level it imports only the standard library: it runs on executors."""
+"""Describes an executor to the driver. At module level it imports only the standard library, because executors run
+it.
+"""
 
 import json
 import os
@@ -11,13 +13,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("pyarrow", "pyspark", "psycopg")
-REST_S = 0.5  # a pause in each task, else one executor does all tasks
+REST_S = 0.5  # a pause in each task: without it one executor does all tasks
 
 
 @dataclass(frozen=True)
 class Questions:
-    """``connections``: ids of connections. ``targets``: (kind of sink, id of connection) to try. ``nonces``: files that
-    the driver has written. ``addresses`` of the source: ``host:port``."""
+    """What an executor is asked: ``connections`` are ids of connections, ``targets`` are (kind of sink, id of
+    connection) to try, ``nonces`` are files that the driver has written, ``addresses`` are those of the source
+    (``host:port``).
+    """
 
     connections: Sequence[str]
     targets: Sequence[tuple[str, str]]
@@ -26,7 +30,7 @@ class Questions:
 
 
 def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
-    """One answer as JSON. It names connections, and never holds their secrets."""
+    """Yield one answer as JSON. It names connections, and never contains their secrets."""
     time.sleep(REST_S)
     yield json.dumps(
         {
@@ -50,7 +54,9 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
 
 
 def _version(package: str) -> str | None:
-    """The version that pip installed, or the package's own: pip does not know the PySpark of a Spark installation."""
+    """Return the version that pip installed, or the package's own: pip does not know the PySpark of a Spark
+    installation.
+    """
     try:
         return version(package)
     except PackageNotFoundError:
@@ -73,7 +79,7 @@ def _has(conn_id: str) -> bool:
 
 
 def _problem_with_connection(kind: str, conn_id: str) -> str | None:
-    """Return the reason why this executor cannot connect to the target; None when it can."""
+    """Return the reason why this executor cannot connect to the target, or None."""
     from tidemark.errors import TidemarkError
     from tidemark.sinks.writers import writer_of
 

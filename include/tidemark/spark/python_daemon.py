@@ -1,7 +1,7 @@
-"""The process that Python workers of a Spark Connect server are forked from: what a task needs is imported once.
+"""The process from which Python workers of a Spark Connect server are forked. It imports once what tasks need.
 
-Without it the first task of each worker takes half a second longer. Of our own package nothing stays imported: a client
-with another version sends its package, and workers must find that one.
+Without it, the first task of each worker takes half a second longer. Modules of our own package do not stay imported: a
+client with another version sends its package, and workers must find that one.
 """
 
 import importlib

@@ -12,12 +12,12 @@ from tidemark.spark.reach import problem_with_address
 CONN_ID = "spark_connect"
 VARIABLE = "TIDEMARK_SPARK_REMOTE"
 DEFAULT_PORT = 15002
-USER = "tidemark"  # sessions belong to a user; every process of ours shares them
+USER = "tidemark"  # sessions belong to a user; all of our processes share them
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A server. ``options``: those of Spark's own addresses, such as ``use_ssl=true``, without a session or a user."""
+    """A server. ``options`` are those of Spark's addresses, such as ``use_ssl=true``, without session and user."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """Without its secret, for messages."""
+        """Return the address without its secret, for messages."""
         return f"sc://{self.host}:{self.port}"
 
     @property
@@ -36,14 +36,14 @@ class Remote:
         return self.host in ("localhost", "127.0.0.1", "[::1]")
 
     def url(self, session_id: UUID) -> str:
-        """The address of one session, with its secret: only for Spark's client."""
+        """Return the address of one session, with its secret: only for Spark's client."""
         token = [] if self.token is None else [f"token={quote(self.token.reveal(), safe='')}"]
         return (
             f"{self.address}/;{';'.join([f'user_id={self.user}', f'session_id={session_id}', *self.options, *token])}"
         )
 
     def check(self) -> None:
-        """Raise ``Unavailable`` when nothing accepts a connection there."""
+        """Raise ``Unavailable`` if nothing accepts a connection there."""
         problem = problem_with_address(self.host, self.port)
         if problem is not None:
             where, listens = ("", "") if self.is_here else (f" on {self.host}", " --host ADDRESS")
@@ -56,7 +56,9 @@ class Remote:
 
 
 def remote_of(environment: Environment, lookup: Lookup) -> Remote:
-    """The server that the environment variable names, else the connection; ``ConfigurationError`` without one."""
+    """Return the server of the environment variable, or else of the connection. Raises ``ConfigurationError`` without
+    either.
+    """
     if environment.spark_remote:
         return parsed(environment.spark_remote, VARIABLE)
     connection = lookup(CONN_ID)
@@ -80,7 +82,9 @@ def remote_of(environment: Environment, lookup: Lookup) -> Remote:
 
 
 def parsed(text: str, where: str) -> Remote:
-    """The server of an address such as ``sc://host:15002/;use_ssl=true;token=..``; no error quotes it."""
+    """Return the server of an address such as ``sc://host:15002/;use_ssl=true;token=..``. No error quotes the
+    address.
+    """
     scheme, _, rest = text.strip().partition("://")
     place, _, words = rest.partition("/")
     host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")

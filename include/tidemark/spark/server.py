@@ -1,4 +1,6 @@
-"""The command line that starts a Spark Connect server with all that manifests need, for ``tidemark spark serve``."""
+"""The command line that starts a Spark Connect server with everything that manifests need, for
+``tidemark spark serve``.
+"""
 
 import os
 import sys
@@ -12,13 +14,13 @@ from tidemark.spark.shipped import is_local, package_hash, package_zip
 from tidemark.version import PACKAGE as FOLDER
 
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# The plan of a job holds the options of its source. Spark keeps it as text for its page and its events.
+# The plan of a job contains the options of its source. Spark keeps the plan as text for its page and its events.
 REDACTED_TEXT = r"(?s)options \{.*?\n\s*\}"
-ABANDONED = "1m"  # a job without its client is ended after that; Spark's own default is 5 minutes
+ABANDONED = "1m"  # the time after which a job without its client is ended; Spark's own default is 5 minutes
 
 
 def server_properties(environment: Environment, host: str, port: int) -> dict[str, str]:
-    """The properties of the server; what the pipeline files say for a session comes from them."""
+    """Return the properties of the server. The properties of a pipeline file are set for its session, not here."""
     return {
         **spark_configuration(environment.spark_jars),
         "spark.app.name": "tidemark spark serve",
@@ -35,10 +37,11 @@ def server_properties(environment: Environment, host: str, port: int) -> dict[st
 def server_command(
     environment: Environment, master: str, host: str, port: int, folder: Path, conf: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """(arguments, environment) of the process to be started; ``folder``: an empty one, where its JVM works.
+    """Return arguments and environment of the process to start. ``folder`` is an empty one, the working folder of its
+    JVM.
 
-    ``conf`` wins over our properties. Executors of a cluster get our package from the server; Python workers of a local
-    master find the one of this process.
+    ``conf`` replaces our properties. Executors of a cluster get our package from the server; Python workers of a local
+    master find the package of this process.
     """
     home = own_spark()
     properties = {

@@ -1,4 +1,4 @@
-"""The checks of a Spark Connect server for ``tidemark doctor``: a small job on it compares its Python with this one."""
+"""The checks of a Spark Connect server for ``tidemark doctor``: a small job compares its Python with this one."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 def findings(
     remote: Remote, home: Path, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
-    """Return whether the server answers, has the connectors of the sources, and a Python in which our tasks run.
+    """Yield findings: whether the server answers, has the connectors of the sources, and a Python in which our tasks
+    run.
 
     Its tasks get the connections of ``lookup`` as those of a manifest do.
     """
@@ -69,12 +70,12 @@ def _has(session: SparkSession, connector: Connector) -> bool:
     try:
         session.read.format(connector.format).load().schema  # noqa: B018 - asks the server
     except PySparkException as error:
-        return error.getCondition() != NO_SOURCE  # it has one, which lacks options
+        return error.getCondition() != NO_SOURCE  # another error: the connector exists, and misses options
     return True
 
 
 def _connections(pipelines: Sequence[Pipeline], lookup: Lookup) -> dict[str, Mapping[str, Any]]:
-    """Those that can be read; what is wrong with another one is said by the check of its source or sink."""
+    """Return the connections that can be read. The check of a source or sink reports a connection that cannot be."""
     connections: dict[str, Mapping[str, Any]] = {}
     for conn_id in sorted({conn_id for pipeline in pipelines for conn_id in pipeline.connections()}):
         with suppress(TidemarkError):

@@ -1,4 +1,4 @@
-"""The Spark session: the command line, Airflow and the tests configure it the same way.
+"""The Spark session: the command line, Airflow and the tests configure it in the same way.
 
 On a cluster the driver stays on this machine (client mode) and sends jars and our package to the executors. Executors
 need a Python with pyarrow and with the driver of the database that they write to, and secrets in their own environment.
@@ -31,19 +31,20 @@ from tidemark.spark.reach import problem_with_address
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.start_log import not_started, size_of, written_since
 
-# Spark's default words and those of the keys of sources: Spark shows such options as stars in plans and debug logs.
+# Spark's default words and the keys of sources: Spark shows options with these names as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
 DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-LOOPBACK = "127.0.0.1"  # no other machine has a part in the work of a local master
+LOOPBACK = "127.0.0.1"  # a local master works on this machine alone
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
-    """The properties of every job. ``jars`` is the folder with the sources' connectors; None: the jars are on the
-    cluster."""
+    """Return the properties of every job. ``jars`` is the folder with the connectors of the sources; None: the cluster
+    has them.
+    """
     settings = {
         "spark.sql.session.timeZone": "UTC",
         **arrow_batches(None),
@@ -68,11 +69,11 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
 def driver_configuration(
     master: str, folder: Path, conf: Mapping[str, str], records: int | None, jars: Path | None
 ) -> dict[str, str]:
-    """The properties of a driver on this machine, beside ``conf``: where it listens, its working folder, its JVM.
+    """Return the properties of a driver on this machine, with ``conf``: its address, its working folder, its JVM.
 
-    Spark 4.0 leaves a folder ``artifacts`` where its JVM works: ``folder`` is one that somebody removes afterwards.
-    ``records``: how many its first job reads at most; None: it stays up for many jobs. ``jars``: the folder of the
-    connector, which may have an archive of classes beside it.
+    Spark 4.0 leaves a folder ``artifacts`` where its JVM works, so the caller removes ``folder`` afterwards.
+    ``records`` is the largest number that its first job reads; None: it stays up for many jobs. ``jars`` is the folder
+    of the connectors, which may have an archive of classes beside it.
     """
     options = java_options(conf.get(JAVA_OPTIONS, ""), records, class_archive(jars))
     java = f"-Duser.dir='{folder.absolute()}' {options}".strip()
@@ -81,15 +82,18 @@ def driver_configuration(
 
 
 def python_of_executors(conf: Mapping[str, str]) -> str:
-    """The path of the tasks' Python on the executors' machines; the path of our own unless a setting names another.
+    """Return the path of the tasks' Python on the executors' machines: that of this process, unless a setting names
+    another.
 
-    The pipeline's ``spark.pyspark.python`` wins over the variable PYSPARK_PYTHON, as it does for ``spark-submit``.
+    The pipeline's ``spark.pyspark.python`` comes before the variable PYSPARK_PYTHON, as in ``spark-submit``.
     """
     return conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def own_spark() -> Path:
-    """The folder of the PySpark that is installed here, whatever SPARK_HOME says: another Spark does not fit it."""
+    """Return the folder of the PySpark that is installed here, whatever SPARK_HOME says: another Spark does not fit
+    it.
+    """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigurationError("PySpark is not installed", next_step="pip install 'pyspark[sql]>=4.0,<4.3'")
@@ -106,14 +110,14 @@ def open_session(
     records: int | None = 0,
     folder: Path | None = None,
 ) -> SparkSession:
-    """A session in this process; its JVM ends with the process, even when the process is killed.
+    """Open a session in this process. Its JVM ends with the process, even if the process is killed.
 
     ``log``: the file for the JVM's standard output and error; None: they go to ours. ``home``: the folder for the zip
-    of our package that executors get. ``conf``: properties of the pipeline file. ``records``: how many its first job
-    reads at most; None: it stays up for many jobs. ``folder``: where the JVM works; None: in one that this process
-    removes when it ends.
+    of our package that executors get. ``conf``: properties of the pipeline file. ``records``: the largest number that
+    its first job reads; None: it stays up for many jobs. ``folder``: the working folder of the JVM; None: one that this
+    process removes when it ends.
 
-    Raises ``Unavailable`` when no master answers.
+    Raises ``Unavailable`` if no master answers.
     """
     os.environ |= {"PYSPARK_PYTHON": python_of_executors(conf), "SPARK_HOME": str(own_spark())}
     check_master(master)
@@ -132,12 +136,14 @@ def open_session(
 
 
 def with_own_properties(session: SparkSession) -> SparkSession:
-    """The same Spark, and the properties of now: what is set later in one of the two does not hold in the other."""
+    """Return the same Spark with a copy of its properties: what is set later in one of the two does not change the
+    other.
+    """
     return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
 
 
 def check_master(master: str) -> None:
-    """Raise ``Unavailable`` when no address of a ``spark://`` master accepts a connection. Other masters pass."""
+    """Raise ``Unavailable`` if no address of a ``spark://`` master accepts a connection. Other masters pass."""
     if not master.startswith("spark://"):
         return
     refused = []
@@ -159,13 +165,15 @@ def check_master(master: str) -> None:
 
 
 def _no_traceback_of_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback when Ctrl-C interrupts it or the JVM is gone, and then raises that anyway."""
+    """Drop tracebacks of py4j: it logs one when Ctrl-C interrupts it or the JVM ends, and then raises the error
+    anyway.
+    """
     return not (record.exc_info and Path(record.pathname).parent.name == "py4j")
 
 
 @contextmanager
 def keeping_interrupts() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` after Ctrl-C: py4j raises another error when it cannot tell the JVM."""
+    """Raise ``KeyboardInterrupt`` after Ctrl-C: py4j raises another error if it cannot tell the JVM."""
     try:
         yield
     except Exception as error:
@@ -179,10 +187,10 @@ def keeping_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C raises ``KeyboardInterrupt`` after Spark has started; a second Ctrl-C raises it at once.
+    """Hold Ctrl-C back until Spark has started, then raise ``KeyboardInterrupt``. A second Ctrl-C raises it at once.
 
     An interrupt while the JVM starts would leave the JVM running, because it does not watch our process yet. PySpark's
-    own handler is replaced, because it uses a connection that is busy and fails with a traceback.
+    own handler is replaced, because it uses a busy connection and fails with a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -206,8 +214,9 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _output_to(log: Path | None) -> Iterator[None]:
-    """Processes that are started in the block write to a file. A JVM that gets no memory says so on standard output,
-    which is the answer's: JSON, of a command with ``--json``."""
+    """Make processes that start in the block write to a file. A JVM without enough memory says so on standard output,
+    which belongs to the command's result, such as JSON.
+    """
     if log is None:
         yield
         return
@@ -225,8 +234,9 @@ def _output_to(log: Path | None) -> Iterator[None]:
 
 
 def _forget_numpy() -> None:
-    """Java gets no values of NumPy from us. To ask whether an argument is one, PySpark imports its tools for tests,
-    with pandas and gRPC, while the driver starts: 11 MiB that it would never need."""
+    """Remove PySpark's converters for NumPy: Java gets no values of NumPy from us. To recognize such values, PySpark
+    would import its test tools, with pandas and gRPC, while the driver starts: 11 MiB that it never needs.
+    """
     INPUT_CONVERTER[:] = [
         each for each in INPUT_CONVERTER if not isinstance(each, NumpyArrayConverter | NumpyScalarConverter)
     ]

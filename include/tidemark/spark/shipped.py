@@ -1,9 +1,9 @@
 """The package as a zip that the driver sends to executors, so that a cluster needs no installation of Tidemark.
 
-The zip also holds the installed packages that bring kinds, with their metadata: executors find them by it. A library
+The zip also has the installed packages that bring kinds, with their metadata, by which executors find them. A library
 that such a package needs must be installed on the executors.
 
-The same files always give the same bytes, and the name holds their hash. So two processes may write the zip at the same
+The same files always give the same bytes, and the name has their hash. So two processes may write the zip at the same
 time, and a new version never replaces a zip that a running application still uses.
 """
 
@@ -31,9 +31,10 @@ def is_local(master: str) -> bool:
 
 @cache
 def package_zip(home: Path) -> Path:
-    """The zip below ``home/_packages``, or in a temporary folder when ``home`` cannot be written. Written when missing.
+    """Return the zip below ``home/_packages``, or in a temporary folder if ``home`` cannot be written. Write it if it
+    is missing.
 
-    It holds data files (SQL, JSON), too. Zips of older versions stay: a running application may still need them.
+    It has data files (SQL, JSON) too. Zips of older versions stay: a running application may still need them.
     """
     content = _zipped()
     name = f"tidemark-{VERSION}-{_hash(content)}.zip"
@@ -45,7 +46,7 @@ def package_zip(home: Path) -> Path:
 
 @cache
 def package_hash() -> str:
-    """Return the hash of all files of the package: another one for each version of the code."""
+    """Return the hash of all files of the package, which differs for each version of the code."""
     return _hash(_zipped())
 
 
@@ -67,14 +68,14 @@ def _zipped() -> bytes:
 
 
 def _files_below(package: Path) -> Iterator[tuple[str, Path]]:
-    """Give the name in the zip, and the path, of each file of a package."""
+    """Yield, for each file of a package, its name in the zip and its path."""
     for path in package.rglob("*"):
         if path.is_file() and path.suffix != ".pyc":
             yield path.relative_to(package.parent).as_posix(), path
 
 
 def _files_of(distribution: Distribution) -> Iterator[tuple[str, Path]]:
-    """Give the same for the packages that hold the entry points of a distribution, and for its metadata."""
+    """Yield the same for the packages that have the entry points of a distribution, and for its metadata."""
     for entry in distribution.entry_points.select(group=ENTRY_POINTS):
         spec = find_spec(entry.module.partition(".")[0])
         for place in (spec and spec.submodule_search_locations) or ():

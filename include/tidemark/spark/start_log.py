@@ -1,4 +1,4 @@
-"""Finds why Spark did not start, in the log of its JVM and in the limits of this process, and what to do."""
+"""Finds why Spark did not start, in the log of its JVM and in the limits of this process, and says what to do."""
 
 import re
 import resource
@@ -8,8 +8,8 @@ from tidemark.errors import WorkFailed
 
 LINES = 3
 LINE_LENGTH = 240
-TAIL = 100_000  # bytes: what a JVM writes before it gives up, with its settings and stack traces, is less
-# An error of Java, of its launcher or of the shell. Frames of a stack do not begin so.
+TAIL = 100_000  # bytes; a JVM writes less before it gives up, with its settings and stack traces
+# An error of Java, of its launcher or of the shell. Frames of a stack do not match.
 _ERROR = re.compile(
     r"\b\w*(?:Exception|Error)\b|\berror\b|\bfail|\bcannot\b|could not|not found|insufficient", re.IGNORECASE
 )
@@ -24,7 +24,7 @@ _SECRET = re.compile(
 )
 _USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
-# What a site sets, and the way out. The first word that the log has counts.
+# Settings of a site that keep Spark from starting, and the remedy. The first pattern that the log matches counts.
 _FILES = "allow more open files: ulimit -n 4096 (systemd: LimitNOFILE)"
 _MEMORY = (
     "let Java have memory and threads: ulimit -v unlimited and ulimit -u 4096 (in a container: its limits), or "
@@ -45,8 +45,8 @@ _STEPS = {
 }
 
 
-# A limit below this keeps a JVM of Spark from starting, and Java often names another cause: a file that it could not
-# open, or a connection that has ended. Java raises the soft limit of files to the hard one.
+# A lower limit keeps a JVM of Spark from starting. Java often names another cause: a file that it could not open, or a
+# connection that has ended. Java raises the soft limit of files to the hard one.
 _LIMITS = (
     (resource.RLIMIT_NOFILE, 1, 1024, "may open {} files (ulimit -n)", _FILES),
     (resource.RLIMIT_NPROC, 0, 512, "may have {} processes and threads (ulimit -u)", _MEMORY),
@@ -55,12 +55,12 @@ _LIMITS = (
 
 
 def size_of(log: Path | None) -> int:
-    """Return the length of a log before Spark starts: what stands there is of other starts."""
+    """Return the length of a log before Spark starts: its present lines belong to other starts."""
     return log.stat().st_size if log is not None and log.exists() else 0
 
 
 def written_since(log: Path | None, size: int) -> str:
-    """The end of what was written to a log since it had this size; nothing when it cannot be read."""
+    """Return the end of what was written to a log since it had this size; an empty text if it cannot be read."""
     if log is None:
         return ""
     try:
@@ -73,7 +73,9 @@ def written_since(log: Path | None, size: int) -> str:
 
 
 def last_errors(text: str) -> list[str]:
-    """The last lines of a log that name an error, without stacks, secrets and what a terminal would obey."""
+    """Return the last lines of a log that name an error, without stacks, secrets and characters that a terminal would
+    obey.
+    """
     lines: list[str] = []
     for line in reversed(text.splitlines()):
         if _FRAME.match(line) or not _ERROR.search(line):
@@ -89,12 +91,14 @@ def last_errors(text: str) -> list[str]:
 
 
 def step_for(text: str) -> str:
-    """Return the step that leads out of what a log or a message tells; nothing for what is not known."""
+    """Return the next step for what a log or a message says; an empty text if it is not known."""
     return next((step for words, step in _STEPS.items() if re.search(words, text, re.IGNORECASE)), "")
 
 
 def narrow_limits() -> tuple[list[str], str]:
-    """The limits of this process, and so of its JVM, that are too low for Spark, and how to raise the first of them."""
+    """Return the limits of this process, and so of its JVM, that are too low for Spark, and how to raise the first of
+    them.
+    """
     narrow = [
         (what.format(value), step)
         for limit, which, enough, what, step in _LIMITS
@@ -104,7 +108,7 @@ def narrow_limits() -> tuple[list[str], str]:
 
 
 def not_started(error: Exception, master: str, log: Path | None, written: str) -> WorkFailed:
-    """The error, in the words of the JVM: of its answer, and of what it has written to the log meanwhile."""
+    """Return the error in the words of the JVM: from its answer, and from its log since then."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ").strip()
     told = last_errors(written)

@@ -1,4 +1,4 @@
-"""The job as ``spark-submit`` starts it: reads an order file, writes a receipt or a failure beside it."""
+"""The job that ``spark-submit`` starts: reads an order file, and writes a receipt or a failure beside it."""
 
 import json
 import shutil
@@ -25,9 +25,9 @@ ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 def write_order(order: Order, orders: Path, shared: str | None = None) -> Path:
     """Write the order into the attempt's own folder and return the file.
 
-    The folder lies in ``shared`` (a folder of one sink alone) or, when that is None, in ``orders``, which is of one
-    manifest database alone. There this function first removes the folders of attempts up to this one, because no sink
-    does. A restored database gives a number out again: a receipt of the older attempt must not be taken for this one's.
+    The folder lies in ``shared`` (a folder of one sink alone), or without it in ``orders``, which belongs to one
+    manifest database alone. There, first remove the folders of attempts up to this one, because no sink does. A
+    restored database may reuse an attempt number: the receipt of the older attempt must not be taken for this one's.
     """
     if shared is None:
         for attempt in range(1, order.attempt + 1):
@@ -38,10 +38,11 @@ def write_order(order: Order, orders: Path, shared: str | None = None) -> Path:
 
 
 def read_receipt(file: Path, order: Order, status: int = 0) -> Receipt:
-    """The receipt that the job wrote beside its order; raises the error when the job wrote one, or was killed.
+    """Return the receipt that the job wrote beside its order. Raises the error that the job wrote, or an error if it
+    was killed.
 
-    ``status`` is the exit status of ``spark-submit``; negative: the signal that killed it. What the job wrote when its
-    JVM had been killed says only that the JVM did not answer.
+    ``status`` is the exit status of ``spark-submit``, negative for the signal that killed it. An error that the job
+    wrote after its JVM was killed is ignored: it only says that the JVM did not answer.
     """
     folder = LocalStore(str(file.parent))
     failure, receipt = folder.get(FAILURE), folder.get(RECEIPT)
@@ -60,7 +61,7 @@ def read_receipt(file: Path, order: Order, status: int = 0) -> Receipt:
 
 
 def remove_order(file: Path) -> None:
-    """Remove the order, the receipt and the failure, and the folder when it is empty then."""
+    """Remove the order, the receipt and the failure, and the folder if it is then empty."""
     for name in (ORDER, RECEIPT, FAILURE):
         file.with_name(name).unlink(missing_ok=True)
     with suppress(OSError):
@@ -68,7 +69,7 @@ def remove_order(file: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do one order; exit status 1 with a failure file when it cannot be done, 2 on wrong use."""
+    """Do one order. Exit status 1, with a failure file, if it cannot be done; 2 on wrong use."""
     if len(arguments) != 1:
         print("usage: spark-submit application.py ORDER.json", file=sys.stderr)
         return 2
