@@ -1,4 +1,4 @@
-"""The protocol of transforms; ``tests/behaviours/test_transforms.py`` holds each registered one to it."""
+"""The protocol of transforms; ``tests/behaviours/test_transforms.py`` checks that each registered one follows it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from tidemark.text import with_nearest
 if TYPE_CHECKING:
     from tidemark.transforms.code import Code
 
-MADE: Final = "_made"  # the column with what an ``OnFrames`` made of a row: a struct, null where the row went
+MADE: Final = "_made"  # the column with the row that an ``OnFrames`` made of each row: a struct, null if it made none
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """The result of a transform on a batch of rows, told by the transform itself; nobody derives one number from
+    """The result of a transform on a batch of rows. The transform reports all of it, and no number is derived from
     another.
 
-    ``rows`` holds the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
-    ``filtered`` and ``deduplicated`` are the rows that were taken away, ``errors`` those that the logic could not work
-    on. All are indices in the batch (``int64``, ascending), and each row of the batch is in exactly one of the four: a
-    row that is in none blocks the manifest. A transform that fans out has a row of the batch in ``kept`` several times.
+    ``rows`` has the data columns of the rows that stay; ``kept`` says which rows of the batch they come from.
+    ``filtered`` and ``deduplicated`` are the rows that were removed, ``errors`` those on which the logic failed. All
+    are indices in the batch (``int64``, ascending). Each row of the batch is in exactly one of the four: a row in none
+    of them blocks the manifest. A transform that fans out has a row of the batch in ``kept`` several times.
     """
 
     rows: pa.RecordBatch
@@ -38,24 +38,27 @@ class Transformed:
 
 
 class Transform(Protocol):
-    """Changes or takes away decoded rows; opened once per Spark task from one entry of an order's ``transforms``."""
+    """Changes or removes decoded rows. It is opened once per Spark task, from one entry of an order's
+    ``transforms``.
+    """
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        """The data columns it makes of those given; ``ConfigurationError`` when it cannot work on them.
+        """Return the data columns that it makes of those given. Raises ``ConfigurationError`` if it cannot work on
+        them.
 
-        Called once, before the first ``apply``. No name begins with ``_`` (those are the metadata columns).
+        Called once, before the first ``apply``. No name begins with ``_``, because those are the metadata columns.
         """
         ...
 
     def apply(self, rows: pa.RecordBatch) -> Transformed:
-        """Work through rows as a sink would get them now: metadata, ``_is_deleted`` where the decoder knows tombstones,
-        data columns. The result must not depend on where one batch ends and the next begins.
+        """Transform one batch. ``rows`` has the columns that a sink would get without this transform: metadata,
+        ``_is_deleted`` if the decoder knows tombstones, data columns. The result must not depend on where a batch ends.
         """
         ...
 
 
 class Memory(Enum):
-    """The rows that a transform must have seen before it is asked about the first."""
+    """The rows that a transform must have seen before the first call of ``apply``."""
 
     OF_EARLIER = "those of the offsets before the range"
     OF_ALL = "all of the range"
@@ -63,13 +66,13 @@ class Memory(Enum):
 
 @runtime_checkable
 class Remembering(Transform, Protocol):
-    """A transform that may have to see rows before it is asked about any; ``memory`` None: it need not."""
+    """A transform that may have to see rows before the first ``apply``; if ``memory`` is None, it need not."""
 
     @property
     def memory(self) -> Memory | None: ...
 
     def remember(self, rows: pa.RecordBatch) -> None:
-        """See rows as ``apply`` would get them; they come in the order of their offsets."""
+        """Remember rows, in the form in which ``apply`` gets them. They come in the order of their offsets."""
         ...
 
 
@@ -77,8 +80,9 @@ class Remembering(Transform, Protocol):
 class OnFrames(Transform, Protocol):
     """A transform of DataFrames, which Spark calls in the driver on all rows of a manifest, before the pass.
 
-    ``apply`` gets its result in the column ``MADE`` beside each row, which is one row of one record. ``given`` and
-    ``made`` are the data columns that its function gets and gives. ``wrong`` is the error for what it must not do.
+    Its function makes at most one row of each record; ``apply`` gets that row beside the record, in the column
+    ``MADE``. ``given`` and ``made`` are the data columns that the function gets and returns. ``wrong`` makes the error
+    for a function that breaks a rule.
     """
 
     function: str
@@ -93,7 +97,7 @@ NO_ROWS = pa.nulls(0, pa.int64())  # pa.array imports pandas, which takes 0.2 s 
 
 
 def data_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without metadata columns."""
+    """Return the rows without metadata columns."""
     return rows.select([name for name in rows.schema.names if not name.startswith("_")])
 
 
@@ -108,7 +112,7 @@ def refuse_unknown(columns: Iterable[str], given: pa.Schema) -> None:
 
 
 def others(count: int, rows: pa.Array) -> pa.Array:
-    """The indices below ``count`` that are not among ``rows``, which has each index once."""
+    """Return the indices below ``count`` that are not in ``rows``, which has each index once."""
     if len(rows) == count:
         return NO_ROWS
     here = positions(count)

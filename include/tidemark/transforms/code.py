@@ -1,7 +1,7 @@
-"""The modules of a pipeline's ``code`` folder, as they came with an order: imported from their texts, not from files.
+"""The modules of a pipeline's ``code`` folder, imported from the texts in an order, not from files.
 
 So executors need no copy of the folder. A worker of Spark outlives an application's code, and several pipelines may
-have a module ``prices``: each set of texts is imported by itself, and found only while its own functions run.
+have a module ``prices``: each set of texts is imported separately, and found only while its own functions run.
 """
 
 import linecache
@@ -15,12 +15,13 @@ from importlib.util import spec_from_loader
 from types import FrameType, ModuleType
 from typing import Final
 
-PREFIX: Final = "code/"  # of the names of files in tracebacks
+PREFIX: Final = "code/"  # begins the names of files in tracebacks
 
 
 class Code(MetaPathFinder, InspectLoader):
-    """``texts``: the modules by their paths in the folder, such as ``prices.py`` or ``shop/tax.py``. ``roots`` are the
-    names that they begin with: ``prices`` and ``shop``."""
+    """Imports modules from ``texts``, which has them by their paths in the folder, such as ``prices.py`` or
+    ``shop/tax.py``. ``roots`` are the first parts of their names: ``prices`` and ``shop``.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -29,7 +30,9 @@ class Code(MetaPathFinder, InspectLoader):
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """The modules can be imported inside, also by functions of theirs; afterwards all is as before."""
+        """Make the modules importable in the block, also for their own functions; afterwards restore the modules of
+        before.
+        """
         hidden = self._taken_out()
         sys.modules.update(self._imported)
         sys.meta_path.insert(0, self)
@@ -41,8 +44,9 @@ class Code(MetaPathFinder, InspectLoader):
             sys.modules.update(hidden)
 
     def line_of(self, error: BaseException) -> str:
-        """Return the line of the code at which the error came: ``code/prices.py:12``; empty when it was not in the
-        code."""
+        """Return the line of the code at which the error was raised, such as ``code/prices.py:12``; empty if it was
+        elsewhere.
+        """
         if isinstance(error, SyntaxError) and error.filename and self._is_ours(error.filename):
             return f"{error.filename}:{error.lineno}"
         lines = [
@@ -53,7 +57,7 @@ class Code(MetaPathFinder, InspectLoader):
         return lines[-1] if lines else ""
 
     def line_in(self, frame: FrameType | None) -> str:
-        """The innermost line of the code in a stack, in the form of ``line_of``."""
+        """Return the innermost line of the code in a stack, in the form of ``line_of``."""
         while frame is not None and not self._is_ours(frame.f_code.co_filename):
             frame = frame.f_back
         return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -83,7 +87,7 @@ class Code(MetaPathFinder, InspectLoader):
         exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - the user's own code
 
     def _file(self, fullname: str) -> str | None:
-        """The path of a module; that of a package's ``__init__.py`` need not exist."""
+        """Return the path of a module; the ``__init__.py`` of a package need not exist."""
         place = fullname.replace(".", "/")
         if f"{place}.py" in self._texts:
             return f"{place}.py"

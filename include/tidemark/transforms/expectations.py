@@ -1,7 +1,7 @@
-"""The conditions that a pipeline expects of its rows: conditions in SQL, all asked of a batch in one query.
+"""The conditions that the rows of a pipeline should meet: conditions in SQL, all evaluated on a batch in one query.
 
-A row meets a condition only where that is true. Where it is null, or cannot be evaluated (a cast that fails), the row
-does not meet it, which is counted apart. Rows that mark their key as deleted have no data, so they are not asked.
+A row meets a condition only if the condition is true for it. If it is null, or cannot be evaluated (a failed cast), the
+row does not meet it, and is counted as such. Rows that mark their key as deleted have no data, so they are left out.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _PLACES = ("_topic", "_partition", "_offset")
 
 
 class WrongExpectation(ConfigurationError):
-    """The condition at ``position`` cannot be asked of the columns; ``wrong`` says why, without its name."""
+    """The condition at ``position`` does not fit the columns; ``wrong`` says why, without the condition's name."""
 
     def __init__(self, position: int, name: str, wrong: ConfigurationError) -> None:
         super().__init__(f"{name}: {wrong.what}", next_step=wrong.next_step)
@@ -32,15 +32,17 @@ class WrongExpectation(ConfigurationError):
 
 @dataclass(frozen=True)
 class Judged:
-    """``dead`` has (row, name) of the rows that are to be dead letters, with the first condition they do not meet."""
+    """The result for a batch. ``dead`` has (row, name) for each row that becomes a dead letter, with the first
+    condition that it does not meet.
+    """
 
     counts: tuple[ExpectationCount, ...]
     dead: tuple[tuple[int, str], ...]
 
 
 class Expectations:
-    """The conditions of a task. It is opened once per task, with one database for all conditions: to open a database
-    takes tens of milliseconds.
+    """The conditions of a task. It is opened once per task, with one database for all conditions, because to open a
+    database takes tens of milliseconds.
 
     Raises ``WrongExpectation`` for the first condition that does not fit the data columns ``given``.
     """
@@ -55,12 +57,16 @@ class Expectations:
                 raise WrongExpectation(position, order.name, wrong) from wrong
 
     def _check(self, order: ExpectationOrder, given: pa.Schema) -> None:
-        """Without parentheses around it, a condition must end by itself: ``a) OR (true`` is refused."""
+        """Raise unless the condition is complete by itself, without parentheses around it (``a) OR (true`` is refused),
+        and is true or false.
+        """
         query = Query(f"SELECT {order.check}\n AS met FROM batch", connection=self._connection)  # noqa: S608 - checked as parsed
         try:
             kinds = query.schema(given).types
         except ConfigurationError as wrong:
-            own_words = any(word in wrong.next_step for word in ("SELECT", " AS met"))  # of our query, not of the file
+            own_words = any(
+                word in wrong.next_step for word in ("SELECT", " AS met")
+            )  # words of our query, not of the file
             raise ConfigurationError(
                 wrong.what.replace("column met", "the condition"),
                 next_step=_CONDITION if own_words else wrong.next_step,
@@ -72,7 +78,7 @@ class Expectations:
             )
 
     def judge(self, rows: pa.RecordBatch) -> Judged:
-        """Return the conditions that rows, as sinks get them, do not meet."""
+        """Return which conditions the rows do not meet; ``rows`` are as sinks get them."""
         asked, at = rows, positions(rows.num_rows)
         if "_is_deleted" in rows.schema.names:
             at = at.filter(pc.invert(rows.column("_is_deleted")))
@@ -91,8 +97,9 @@ class Expectations:
         return Judged(tuple(counts), tuple(sorted(dead.items())))
 
     def _met(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """Return the answer of each condition in each row: true, false, or null where it is that or cannot be
-        evaluated."""
+        """Return, for each condition, its value for each row: true, false, or null if it is null or cannot be
+        evaluated.
+        """
         try:
             return self._answers(rows, "(\n{}\n)")
         except OF_ROWS:
@@ -114,7 +121,7 @@ class Expectations:
 
 
 def _lowest(rows: pa.RecordBatch, at: pa.Array) -> tuple[RecordPlace, ...]:
-    """The records at the lowest places; a batch may have several partitions, in any order."""
+    """Return the records at the lowest places. A batch may have several partitions, in any order."""
     places = pa.Table.from_batches([rows.select(_PLACES).take(at)])
     places = places.group_by(list(_PLACES), use_threads=False).aggregate([])
     order = pc.sort_indices(places, [(name, "ascending") for name in _PLACES])

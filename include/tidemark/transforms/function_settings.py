@@ -24,7 +24,7 @@ NameOfFunction = Annotated[str, AfterValidator(_function)]  # module:function
 
 
 class FunctionSettings(TransformSettings):
-    """A function of the ``code`` folder, and the columns that it gives back."""
+    """A function of the ``code`` folder, and the columns that it returns."""
 
     function: NameOfFunction
     columns: dict[str, str] | None = Field(
@@ -44,7 +44,9 @@ class FunctionSettings(TransformSettings):
         return {"anyOf": [{"type": "string", "examples": ["prices:add_tax"]}, handler(core_schema)]}
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        """Raises ``ConfigurationError`` when the code does not parse, or has no such function; it does not run."""
+        """Return the options for executors. Raises ``ConfigurationError`` if the code does not parse, or lacks the
+        function; no code runs.
+        """
         module, _, name = self.function.partition(":")
         path = module.replace(".", "/")
         file = next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in code), None)
@@ -66,7 +68,7 @@ def _parsed(file: str, text: str) -> ast.Module:
 
 
 def _names(module: ast.Module) -> set[str]:
-    """Return what a module defines or imports at its top level."""
+    """Return the names that a module defines or imports at its top level."""
     names: set[str] = set()
     for node in module.body:
         match node:

@@ -1,9 +1,10 @@
-"""The functions of DuckDB that a statement may call: those whose result depends on their arguments alone.
+"""The functions of DuckDB that a statement may call: those whose result depends only on their arguments.
 
-What is not here is refused, also what a later DuckDB brings. DuckDB's own word is not enough: version 2 calls
-``current_localtimestamp`` consistent. The names are those of its scalar functions, read one by one; left out are such
-as know the clock, a session, its user, settings or variables, the catalog, files or chance, and what is DuckDB's own.
-Macros need no entry, since their definitions are checked. The session is the same everywhere: its time zone is UTC.
+Functions that are not listed are refused, also new ones of a later DuckDB. DuckDB's own classification is not enough:
+version 2 calls ``current_localtimestamp`` consistent. The names are those of its scalar functions, which were read one
+by one. Left out are functions that use the clock, a session, its user, settings or variables, the catalog, files or
+chance, and DuckDB's internal ones. Macros need no entry, because their definitions are checked. The session is the same
+everywhere: its time zone is UTC.
 """
 
 from typing import Final
@@ -60,8 +61,8 @@ _NAMED: Final = """
 _COLLATIONS: Final = ("collate_", "icu_collate_")  # one for each language
 ALLOWED: Final = frozenset(f"{_OPERATORS} {_NAMED} error".split())  # "error" gives no result
 
-# Functions that take the name of an aggregate, and those that may be named: an aggregate over the elements of a list,
-# in their order. Left out are such as estimate from a sample.
+# Functions that take the name of an aggregate, and the allowed names: aggregates over the elements of a list, in their
+# order. Aggregates that estimate from a sample are left out.
 OVER_LISTS: Final = {"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"}
 AGGREGATES: Final = {
     "any_value", "arbitrary", "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "count", "entropy", "favg",
@@ -73,6 +74,7 @@ AGGREGATES: Final = {
 
 
 def is_allowed(function: str) -> bool:
-    """Return whether a scalar function, by its name in lower case, gives the same result for the same arguments
-    always."""
+    """Return whether a scalar function, by its name in lower case, always gives the same result for the same
+    arguments.
+    """
     return function in ALLOWED or function.startswith(_COLLATIONS)

@@ -1,4 +1,4 @@
-"""Rows that logic cannot work on: an error of a whole batch is traced to its rows by halving the batch."""
+"""Finds the rows on which logic fails: halves a batch that fails as a whole, until single rows fail."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 
 
 
 class LogicFailed(Exception):
-    """Logic cannot work on rows; ``reason`` names the place in the logic and repeats nothing of the data."""
+    """Logic fails on rows; ``reason`` names the place in the logic and repeats nothing of the data."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -24,10 +24,10 @@ class LogicFailed(Exception):
 
 @dataclass
 class Halving:
-    """Runs ``work`` on rows, and on halves of them where it raises ``LogicFailed``.
+    """Runs ``work`` on rows, and on halves of them if it raises ``LogicFailed``.
 
-    ``results`` has each result with the index of its first row, ascending, ``errors`` the rows that fail alone. Raises
-    ``WorkFailed`` when too much fails: then the logic is wrong, not the records.
+    ``results`` has each result with the index of its first row, ascending; ``errors`` has the rows that fail alone.
+    Raises ``WorkFailed`` if too many tries fail: then the logic is wrong, not the records.
     """
 
     work: Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -37,12 +37,15 @@ class Halving:
 
     @property
     def kept(self) -> pa.Array:
-        """The indices of the rows that stay, when the first column of each result has those in the rows it is of."""
+        """Return the indices of the rows that stay. The first column of each result has the indices in the rows it was
+        made from.
+        """
         return pa.concat_arrays([NO_ROWS, *(pc.add(made.column(0), start) for start, made in self.results)])
 
     def transformed(self, rows: pa.RecordBatch, made: pa.RecordBatch) -> Transformed:
-        """Return what became of all ``rows``: ``made`` stays of them, those that fail are errors, others are
-        filtered."""
+        """Return the result for all ``rows``: ``made`` are those that stay, failed rows are errors, the others are
+        filtered.
+        """
         kept, bad = self.kept, pa.array([error.index for error in self.errors], pa.int64())
         filtered = others(rows.num_rows, pa.concat_arrays([kept, bad]))
         return Transformed(made, kept, filtered, NO_ROWS, tuple(self.errors))

@@ -1,4 +1,4 @@
-"""Runs a checked statement on batches: DuckDB in the worker, one thread."""
+"""Runs a checked statement on batches: DuckDB in the worker, with one thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from tidemark.transforms.halving import Halving, LogicFailed
 from tidemark.transforms.statement import METADATA, ORDINAL, VIEW, Statement, connect, prepared
 from tidemark.transforms.types import refuse_altered, stored_type, stored_values
 
-# Raised for what is in a row. Memory counts, too: halves of a batch need less.
+# Errors that the content of a row causes. Lack of memory counts too: half of a batch needs less.
 OF_ROWS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException)
 _METADATA_TYPES: Final = {
     "_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_timestamp": pa.timestamp("us", "UTC"),
@@ -25,10 +25,10 @@ _METADATA_TYPES: Final = {
 
 
 class Query:
-    """``SELECT .. FROM batch WHERE ..`` as a transform; ``name`` tells people which one it is.
+    """``SELECT .. FROM batch WHERE ..`` as a transform; ``name`` is its name in messages.
 
-    A column that is only named or renamed is passed on with its type. The rows of tombstones always stay: a condition
-    on their data, which is null, would lose the deletion.
+    A column that is only named or renamed keeps its type. The rows of tombstones always stay: a condition on their
+    data, which is null, would lose the deletion.
     """
 
     def __init__(self, text: str, name: str = "", connection: duckdb.DuckDBPyConnection | None = None) -> None:
@@ -75,7 +75,7 @@ class Query:
         return halving.transformed(rows, pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The ordinals and the computed columns of the rows that stay, in the types of the schema."""
+        """Return the ordinals and the computed columns of the rows that stay, in the types of the schema."""
         try:
             made = self._run(pa.Table.from_batches([rows])).combine_chunks()
         except OF_ROWS as error:
@@ -90,7 +90,7 @@ class Query:
         return pa.RecordBatch.from_arrays(columns, names=made.schema.names)
 
     def _types(self, rows: pa.Table) -> list[DuckDBPyType]:
-        """The types that DuckDB gives to the columns that ``_run`` returns."""
+        """Return DuckDB's types of the columns that ``_run`` returns."""
         with as_view(self._connection, rows):
             return list(self._connection.sql(self._statement.text).types)
 
@@ -102,7 +102,7 @@ class Query:
 
 @contextmanager
 def as_view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
-    """Inside, rows as sinks get them are the view that a checked statement reads."""
+    """Make rows, in the form in which sinks get them, the view that a checked statement reads, for the block."""
     if "_is_deleted" not in rows.schema.names:
         rows = rows.append_column("_is_deleted", pa.repeat(False, rows.num_rows))
     names = [*METADATA, *(name for name in rows.schema.names if not name.startswith("_"))]
@@ -114,5 +114,5 @@ def as_view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[N
 
 
 def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Arrays of DuckDB as one array of our type."""
+    """Return arrays of DuckDB as one array of the type that sinks get."""
     return pa.concat_arrays([pa.array([], kind), *(stored_values(part, kind) for part in parts)])

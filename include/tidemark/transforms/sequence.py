@@ -1,4 +1,4 @@
-"""The transforms of an order, one after the other, and the columns that they leave."""
+"""The transforms of an order, one after the other, and the columns of their result."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _OF_TOMBSTONES: Final = {b"tombstone": b"true"}  # marks a field on its way thro
 
 
 class Transforms:
-    """Opened once per task; its state is that of the task."""
+    """All transforms of a task, opened once; their state belongs to the task."""
 
     def __init__(self, orders: Sequence[TransformOrder], given: pa.Schema) -> None:
         """Raises ``WrongTransform`` for the first transform that cannot work on the columns it gets."""
@@ -43,22 +43,22 @@ class Transforms:
 
     @property
     def before_frames(self) -> Sequence["TransformStep"]:
-        """The steps before the one on DataFrames: what it gets went through them."""
+        """Return the steps before the one on DataFrames, whose rows have passed through them."""
         return list(takewhile(lambda step: step.transform is not self.on_frames, self.steps))
 
     @property
     def memory(self) -> Memory | None:
-        """Return which rows must be shown to ``remember`` before the first is put through the steps."""
+        """Return which rows ``remember`` must get before the first row goes through the steps."""
         return next((step.memory for step in self.steps if step.memory), None)
 
     @property
     def remembering(self) -> Sequence["TransformStep"]:
-        """The steps up to the one that remembers, which is the last of them."""
+        """Return the steps up to and including the one that remembers."""
         [last] = [at for at, step in enumerate(self.steps) if step.memory]
         return self.steps[: last + 1]
 
     def _check_order(self, transform: Transform, order: TransformOrder) -> None:
-        """Raise ``ConfigurationError`` for a transform that cannot come after those before it."""
+        """Raise ``ConfigurationError`` for a transform that cannot follow those before it."""
         fanned_out = any(step.fans_out for step in self.steps)
         if order.fans_out and fanned_out:
             raise ConfigurationError(
@@ -77,7 +77,9 @@ class Transforms:
 
     @staticmethod
     def _check_alone(transform: Transform, orders: Sequence[TransformOrder]) -> None:
-        """Another dedupe would take rows away that the one with a memory has to know, or has to forget."""
+        """Raise if there is a second dedupe beside one with a memory: it would remove rows that the first one must
+        know, or must forget.
+        """
         remembers = isinstance(transform, Remembering) and transform.memory is not None
         if remembers and sum(order.whole_partitions for order in orders) > 1:
             raise ConfigurationError(
@@ -115,7 +117,7 @@ class WrongTransform(ConfigurationError):
 
 @dataclass(frozen=True)
 class Columns:
-    """The data columns that sinks get; ``of_tombstones`` are those that the row of a tombstone has.
+    """The data columns that sinks get; ``of_tombstones`` are those in the row of a tombstone.
 
     ``fans_out``: a record may have several rows.
     """
@@ -126,7 +128,9 @@ class Columns:
 
 
 def columns_after(decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Columns:
-    """The columns after decoder and transforms of an order; ``ConfigurationError`` when one of them is wrong."""
+    """Return the columns after decoder and transforms of an order. Raises ``ConfigurationError`` if one of them is
+    wrong.
+    """
     return _columns(json.dumps(decode, sort_keys=True), json.dumps([asdict(order) for order in transforms]))
 
 

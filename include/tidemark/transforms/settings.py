@@ -17,7 +17,7 @@ from tidemark.model.order import TransformOrder
 class TransformSettings(Section):
     """The settings of one transform. ``kind`` is its name in the registry.
 
-    ``whole_partitions``: one task must read all records that the manifest has of a partition. ``fans_out``: it may make
+    ``whole_partitions``: one task must read all records of a partition in the manifest. ``fans_out``: it may make
     several rows of one.
     """
 
@@ -27,17 +27,19 @@ class TransformSettings(Section):
 
     @property
     def look_back(self) -> timedelta | None:
-        """Return how long before the first record of a range it must have seen the records of the partition."""
+        """Return how far before the first record of a range it must have seen the records of the partition, or None."""
         return None
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the executors need, without any reference to a file of this machine. ``code``: the texts of the
-        pipeline's own modules, by their paths in its folder. Here: the settings as they are."""
+        """Return the options for executors, without any reference to a file of this machine: by default all settings.
+
+        ``code`` has the texts of the pipeline's own modules, by their paths in its folder.
+        """
         del code
         return self.model_dump(mode="json")
 
     def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:
-        """The options that decide which rows it makes."""
+        """Return the options that decide which rows it makes."""
         return self.options(code)
 
     def order(self, code: Mapping[str, str]) -> TransformOrder:

@@ -1,9 +1,9 @@
-"""A statement of SQL over the rows of a batch, checked: each result row comes from one row, and from that row alone.
+"""Checks a statement of SQL over the rows of a batch: each result row must come from one row, and from that row alone.
 
-A batch ends where it happens to be full, so a statement with an aggregate, a window, DISTINCT, ORDER BY, LIMIT, a join
-or a subquery would give other results for other bounds. It is refused, as are functions that are not known to give the
-same result in a replay (``functions``). DuckDB parses the statement, and the parsed form is checked: nothing here reads
-SQL as text.
+A batch ends where it happens to be full. So a statement with an aggregate, a window, DISTINCT, ORDER BY, LIMIT, a join
+or a subquery would give other results for other bounds. It is refused, and so are functions that are not known to give
+the same result in a replay (``functions``). DuckDB parses the statement, and the parsed form is checked: nothing here
+reads SQL as text.
 """
 
 import json
@@ -19,8 +19,15 @@ from tidemark.text import with_nearest
 from tidemark.transforms.functions import AGGREGATES, ALLOWED, OVER_LISTS, is_allowed
 
 VIEW: Final = "batch"
-ORDINAL: Final = "_ordinal"  # of a row in its batch
-METADATA: Final = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_is_deleted")  # that a statement may read
+ORDINAL: Final = "_ordinal"  # the number of a row in its batch
+METADATA: Final = (
+    "_topic",
+    "_partition",
+    "_offset",
+    "_timestamp",
+    "_key",
+    "_is_deleted",
+)  # columns that a statement may read
 MEMORY: Final = "512MB"
 
 _EXPRESSIONS: Final = {
@@ -45,7 +52,7 @@ _ROWWISE: Final = "each row must come from one record alone, because batches end
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """A column of the result: the given column ``source`` unchanged, or, when that is None, a computed one."""
+    """A column of the result: the given column ``source`` unchanged, or a computed one if ``source`` is None."""
 
     name: str
     source: str | None
@@ -54,7 +61,9 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class Statement:
-    """``text`` gives the ordinals of the rows that stay, and the computed columns in the order of ``outputs``."""
+    """A checked statement. ``text`` returns the ordinals of the rows that stay, and the computed columns in the order
+    of ``outputs``.
+    """
 
     outputs: tuple[OutputColumn, ...]
     text: str
@@ -65,7 +74,7 @@ class Statement:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A database in memory with one thread that opens no file and no address."""
+    """Open a database in memory with one thread, which opens no file and no address."""
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": MEMORY,
@@ -76,14 +85,18 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=settings)
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET python_enable_replacements = false")
-    connection.execute("SET disabled_optimizers = 'filter_pushdown'")  # else Arrow decides comparisons, not DuckDB
+    connection.execute(
+        "SET disabled_optimizers = 'filter_pushdown'"
+    )  # otherwise Arrow evaluates comparisons, not DuckDB
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, text: str, given: pa.Schema) -> Statement:
-    """Check a statement over ``batch`` with these data columns; ``ConfigurationError`` says what it may not hold."""
+    """Check a statement over ``batch`` with these data columns. Raises ``ConfigurationError`` for what it may not
+    contain.
+    """
     folded = [name.lower() for name in given.names]
     for name in given.names:
         if folded.count(name.lower()) > 1:
@@ -126,7 +139,7 @@ class _Reading:
             if names.count(output.name.lower()) > 1:
                 raise _refused(f"two columns have the name {output.name}", "give each column a name of its own")
         if not outputs:
-            raise _refused("no column is left")
+            raise _refused("it leaves no column")
         condition = node["where_clause"]
         computed = [{**part, "alias": f"c{at}"} for at, part in enumerate(part for _, part in items if part)]
         for part in computed + ([condition] if condition else []):
@@ -176,7 +189,7 @@ class _Reading:
             raise _refused(f"it must read FROM {VIEW} and from nothing else: no file, no other table, no join")
 
     def _items(self, part: dict[str, Any]) -> Iterator[tuple[OutputColumn, dict[str, Any] | None]]:
-        """The columns that an entry of the list after SELECT stands for; with the expression when one is computed."""
+        """Yield the columns for one entry of the list after SELECT, each with its expression if it is computed."""
         if part["class"] == "STAR":
             yield from self._stars(part)
             return
@@ -206,7 +219,7 @@ class _Reading:
                 yield OutputColumn(renamed.get(key, name), name), None
 
     def _column(self, part: Mapping[str, Any]) -> str | None:
-        """The given data column that an expression is, unchanged."""
+        """Return the given data column that an expression names unchanged, or None."""
         if part["class"] != "COLUMN_REF":
             return None
         words = [word.lower() for word in part["column_names"]]
@@ -215,7 +228,7 @@ class _Reading:
         return self._names.get(words[0]) if len(words) == 1 else None
 
     def _is_never_null(self, part: Mapping[str, Any]) -> bool:
-        """Return whether it is a COALESCE of which some part is a constant, or a column without nulls."""
+        """Return whether it is a COALESCE with a part that is a constant, or a column without nulls."""
         if part.get("type") != "OPERATOR_COALESCE":
             return False
         columns = [self._column(child) for child in part["children"]]
@@ -232,7 +245,7 @@ class _Reading:
             )
 
     def _check(self, expression: Mapping[str, Any], variables: frozenset[str] = frozenset()) -> None:
-        """Refuse what is not allowed anywhere in an expression; ``variables`` are those of the lambdas around it."""
+        """Refuse what is not allowed in an expression; ``variables`` are those of the lambdas around it."""
         kind = expression.get("class")
         if kind is not None and kind not in _EXPRESSIONS:
             raise _refused(f"it has {_REFUSED.get(kind, kind)}; {_ROWWISE}")
@@ -248,9 +261,10 @@ class _Reading:
                     self._check(child, variables)
 
     def _variables(self, arrow: Mapping[str, Any], around: frozenset[str]) -> frozenset[str]:
-        """Those that a lambda declares. Only the keyword says that it is one: DuckDB parses ``a -> b`` the same way,
-        and reads it as JSON, or as a lambda of old, so what is left of ``->`` is checked as any expression. Before
-        version 2 it does not tell the two apart."""
+        """Return the variables that a lambda declares. Only the keyword marks a lambda: DuckDB parses ``a -> b`` in the
+        same way, and reads it as JSON or as an old lambda. Before version 2 it does not tell the two apart. So the left
+        side of ``->`` is checked as any expression.
+        """
         arguments = arrow["lhs"]
         names = [part["column_names"][0] for part in _within(arguments) if part.get("column_names")]
         if arrow.get("syntax_type") == _KEYWORD:
@@ -271,7 +285,7 @@ class _Reading:
         self._known(words[0])
 
     def _check_function(self, function: Mapping[str, Any], of: str = "") -> None:
-        """``of`` is the macro whose definition calls it."""
+        """Refuse a function that is not allowed; ``of`` is the macro whose definition calls it."""
         name, arguments = function["function_name"].lower(), _arguments(function)
         if before := function.get("schema") or function.get("catalog"):  # x.age() is age(x), and looks like a function
             raise _refused(f"{before}.{name}() names a column or a schema before a function", f"write {name}(..)")
@@ -291,7 +305,7 @@ class _Reading:
             self._check_scalar(name, shown, arguments, changes=changes or name.startswith("current_"))
         elif "macro" in kinds and name != of:
             for _, _, parameters, definition in facts:
-                if not parameters:  # such as user(): it knows nothing of a record
+                if not parameters:  # such as user(): its result does not depend on a record
                     raise _not_allowed(name, shown)
                 for part in _within(self._parsed(f"SELECT {definition}")):
                     self._check_in_macro(part, name, {parameter.lower() for parameter in parameters})
@@ -299,7 +313,9 @@ class _Reading:
             raise _refused(f"{shown} gives several rows, or a table; {_ROWWISE}")
 
     def _check_scalar(self, name: str, shown: str, arguments: Sequence[Any], *, changes: bool) -> None:
-        """``changes``: its result is known to change, so a person is told that."""
+        """Refuse a scalar function that is not allowed. ``changes``: its result is known to change, and the error says
+        so.
+        """
         if name in OVER_LISTS:
             aggregate = _text(arguments[1]) if len(arguments) > 1 else ""
             if aggregate not in AGGREGATES:
@@ -323,7 +339,7 @@ class _Reading:
 
 
 def _text(argument: Mapping[str, Any]) -> str:
-    """The text that an unnamed argument is, in lower case; empty for anything but a constant."""
+    """Return the text of an unnamed constant argument, in lower case; empty for anything else."""
     expression = argument.get("expression", argument)  # DuckDB 2 writes arguments with their names, and literals
     if argument.get("name") or expression.get("class") != "CONSTANT":
         return ""
@@ -337,7 +353,7 @@ def _arguments(function: Mapping[str, Any]) -> list[Any]:
 
 
 def _within(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A mapping of a parsed statement and all mappings below it."""
+    """Yield a mapping of a parsed statement and all mappings below it."""
     yield node
     for value in node.values():
         for child in value if isinstance(value, list) else [value]:

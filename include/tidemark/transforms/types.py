@@ -1,4 +1,4 @@
-"""Columns by their SQL types, and the Arrow types that sinks get for those of DuckDB."""
+"""Columns by their SQL types, and the Arrow types that sinks get for DuckDB's types."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,11 +22,12 @@ _LAST: Final = 2**63 - 1
 
 
 def refuse_altered(kind: DuckDBPyType, column: str) -> None:
-    """Raise ``ConfigurationError`` for a type of DuckDB whose values Arrow gets as other values: UHUGEINT comes as the
-    raw bits of a signed number, BIT as bytes with their padding."""
+    """Raise ``ConfigurationError`` for a type of DuckDB whose values change in Arrow: UHUGEINT becomes the raw bits of
+    a signed number, BIT becomes bytes with their padding.
+    """
     if kind.id in ("uhugeint", "bit"):
         raise ConfigurationError(
-            f"column {column} would be {kind!s}, whose values no sink gets as they are",
+            f"column {column} would have DuckDB's type {kind!s}, which Arrow changes on the way to a sink",
             next_step=f"cast it: CAST(.. AS VARCHAR) AS {column}",
         )
     for _, inner in kind.children if kind.id in ("list", "array", "struct", "map", "union") else ():
@@ -35,7 +36,9 @@ def refuse_altered(kind: DuckDBPyType, column: str) -> None:
 
 
 def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The type that sinks get for one of DuckDB's; ``ConfigurationError`` for one that they do not know."""
+    """Return the type that sinks get for one of DuckDB's. Raises ``ConfigurationError`` for one that they cannot
+    store.
+    """
     if kind in _WIDER:
         return _WIDER[kind]
     if any(test(kind) for test in _AS_THEY_ARE):
@@ -57,8 +60,9 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def stored_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of DuckDB with the type that sinks get. Digits of a time beyond the microsecond are cut off; a time that
-    has no number of microseconds, such as infinity, is the first or last number, which no sink can store."""
+    """Return values of DuckDB with the type that sinks get. Digits of a time beyond the microsecond are cut off. A time
+    that has no number of microseconds, such as infinity, becomes the first or last number, which no sink can store.
+    """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_timestamp(kind):
@@ -97,7 +101,7 @@ def _in_microseconds(times: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def schema_of_sql_types(columns: Mapping[str, str]) -> pa.Schema:
-    """Columns by their types in SQL, such as ``DECIMAL(18, 2)`` or ``BIGINT NOT NULL``."""
+    """Return columns by their types in SQL, such as ``DECIMAL(18, 2)`` or ``BIGINT NOT NULL``."""
     connection = connect()
     fields = []
     for name, written in columns.items():

@@ -20,7 +20,7 @@ class Keep(StrEnum):
 
 
 class Settings(TransformSettings):
-    """Settings of a transform that keeps one of the rows with one key, in one partition of one manifest."""
+    """Settings of a transform that keeps one of the rows with the same key, in one partition of one manifest."""
 
     kind = "dedupe"
     whole_partitions = True

@@ -1,7 +1,7 @@
 """Keeps one row of each key in a partition; the rows of a partition come in the order of their offsets.
 
-A key is remembered as its 128-bit hash, in DuckDB: about 25 bytes for each, in bounded memory. Rows of which a part of
-the key is null have no key and all stay, and so do the rows of tombstones.
+A key is remembered as its 128-bit hash, in DuckDB: about 25 bytes for each, in bounded memory. Rows with a null in
+their key have no key and all stay, and so do the rows of tombstones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class Dedupe:
 
     @contextmanager
     def _keys_of(self, rows: pa.RecordBatch, ordinals: pa.Array) -> Iterator[None]:
-        """Inside, the table ``keys`` has the rows at these ordinals."""
+        """Fill the table ``keys`` with the rows at these ordinals, for the block."""
         keyed = rows.take(ordinals)
         a, b = row_hashes(keyed.select(["_topic", "_partition", *self._keys]))
         stamp = keyed.column("_offset" if self._last else "_timestamp").cast(pa.int64())

@@ -1,1 +1,1 @@
-"""Makes a row of each element of an array."""
+"""Makes a row from each element of an array."""

@@ -1,4 +1,4 @@
-"""Makes a row of each element of an array column; the other columns are repeated."""
+"""Makes a row from each element of an array column, and repeats the other columns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from tidemark.transforms.base import NO_ROWS, Transformed, data_columns, refuse_
 
 
 class Explode:
-    """``column`` holds lists, and their elements afterwards."""
+    """Replaces the lists in ``column`` by their elements, one row for each."""
 
     def __init__(self, column: str, *, keep_empty: bool) -> None:
         self._column = column

@@ -1,1 +1,1 @@
-"""Takes the rows away for which a condition is not true."""
+"""Removes the rows for which a condition is not true."""

@@ -10,7 +10,7 @@ from tidemark.transforms.settings import PlainSettings
 
 
 class Settings(PlainSettings):
-    """Rows stay for which a condition in SQL is true."""
+    """Rows stay if a condition in SQL is true for them."""
 
     kind = "filter"
     written_as: ClassVar[Mapping[str, Any]] = {

@@ -1,1 +1,1 @@
-"""A function of the pipeline's own code, on Arrow batches."""
+"""Calls a function of the pipeline's own code on Arrow batches."""

@@ -1,4 +1,4 @@
-"""Ends a user's function that works too long."""
+"""Ends a user's function that takes too long."""
 
 import signal
 import threading
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_S = 1.0  # a function that catches everything is interrupted once more
+AGAIN_S = 1.0  # seconds after which a function that catches everything is interrupted again
 
 
 class TimedOut(BaseException):
-    """The time is over; ``frame`` is where the code was. No ``except Exception`` of a user catches it."""
+    """The time limit is over; ``frame`` is where the code was. No ``except Exception`` of a user catches it."""
 
     def __init__(self, frame: FrameType | None) -> None:
         super().__init__()
@@ -20,9 +20,9 @@ class TimedOut(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TimedOut`` inside when it takes longer; only in the main thread, where tasks of Spark work.
+    """Raise ``TimedOut`` in the block if it takes longer. Works only in the main thread, in which tasks of Spark work.
 
-    Python is interrupted between two of its own steps: a library that never comes back is not.
+    Python is interrupted only between two of its own steps, so a library that never returns is not interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -42,7 +42,9 @@ class Settings(FunctionSettings):
         return timeout
 
     def options(self, code: Mapping[str, str]) -> dict[str, Any]:
-        """Raises ``ConfigurationError`` when the code does not parse, or has no such function; it does not run."""
+        """Return the options for executors. Raises ``ConfigurationError`` if the code does not parse, or lacks the
+        function; no code runs.
+        """
         return {**super().options(code), "limit_s": self.timeout.total_seconds(), "max_bytes": self.max_bytes}
 
     def decides_output(self, code: Mapping[str, str]) -> dict[str, Any]:

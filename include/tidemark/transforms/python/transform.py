@@ -1,8 +1,8 @@
-"""Calls ``function(pa.RecordBatch) -> pa.RecordBatch`` on each batch, and checks what it gives back.
+"""Calls ``function(pa.RecordBatch) -> pa.RecordBatch`` on each batch, and checks its result.
 
-The function gets the metadata columns, the data columns and ``_ordinal``, the number of each row in the batch. What it
-gives back either has ``_ordinal`` still, as after ``batch.filter``, or as many rows as it got: so it is known which
-records are gone. What it prints goes to standard error.
+The function gets the metadata columns, the data columns and ``_ordinal``, the number of each row in the batch. Its
+result either still has ``_ordinal``, as after ``batch.filter``, or has as many rows as the batch: so it is known which
+records were removed. Its printed output goes to standard error.
 """
 
 import sys
@@ -26,10 +26,10 @@ Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class PythonTransform:
-    """``module:function`` of ``code``; ``columns`` are the SQL types of what it gives, None when they do not change.
+    """Calls ``module:function`` of ``code``. ``columns`` are the SQL types of its result; None if they do not change.
 
-    ``limit_s``: seconds that it may work on a batch; ``max_bytes``: bytes that it may give back for one.
-    The module is imported with the first batch: no code of a user runs when a pipeline file is read.
+    ``limit_s``: seconds that it may work on a batch; ``max_bytes``: bytes that it may return for one. The module is
+    imported with the first batch: no code of a user runs when a pipeline file is read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PythonTransform:
         return halving.transformed(rows, pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _called(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The ordinals of the rows that stay, and the columns that the function made."""
+        """Call the function; return the ordinals of the rows that stay, and the columns that it made."""
         ordinals = positions(rows.num_rows)
         with self._code.importable(), redirect_stdout(sys.stderr):
             function = self._function = self._function or self._imported()
@@ -126,7 +126,7 @@ class PythonTransform:
             if not pa.types.is_nested(field.type):
                 raise self._wrong(f"gave column {field.name} back as {column.type}, and not as {field.type}")
             try:
-                column = column.cast(field.type)  # names and nullability of what is inside may differ
+                column = column.cast(field.type)  # names and nullability of nested fields may differ
             except pa.ArrowException:
                 raise self._wrong(f"gave column {field.name} back as {column.type}, and not as {field.type}") from None
         if column.null_count and not field.nullable:

@@ -10,7 +10,7 @@ from tidemark.transforms.settings import PlainSettings
 
 
 class Settings(PlainSettings):
-    """The columns of the rows from here on, each as SQL has it after SELECT."""
+    """The columns of the rows from here on, each written as in SQL after SELECT."""
 
     kind = "select"
     written_as: ClassVar[Mapping[str, Any]] = {

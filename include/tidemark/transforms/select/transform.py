@@ -1,4 +1,4 @@
-"""Opens ``select``: entries as they stand between SELECT and FROM."""
+"""Opens ``select``: its entries are written between SELECT and FROM."""
 
 from collections.abc import Mapping
 from typing import Any

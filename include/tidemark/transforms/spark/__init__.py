@@ -1,1 +1,1 @@
-"""A function of the pipeline's own code, on DataFrames of Spark."""
+"""Calls a function of the pipeline's own code on DataFrames of Spark."""

@@ -1,4 +1,5 @@
-"""Takes what ``function(DataFrame) -> DataFrame`` made of each row: Spark has called it before the pass, on all rows.
+"""Takes the row that ``function(DataFrame) -> DataFrame`` made of each row: Spark has called it before the pass, on all
+rows.
 
 Tasks import only what this module imports: ``spark/frames.py`` calls the function in the driver.
 """
@@ -22,9 +23,10 @@ _OF_SPARK: Final = (
 
 
 class SparkTransform:
-    """``module:function`` of ``code``; ``columns`` are the SQL types of what it gives, None when they do not change.
+    """Takes the rows of ``module:function`` of ``code``. ``columns`` are the SQL types of its result; None if they do
+    not change.
 
-    ``given`` and ``made`` are the data columns that it gets and gives.
+    ``given`` and ``made`` are the data columns that the function gets and returns.
     """
 
     def __init__(self, function: str, code: Mapping[str, str], columns: Mapping[str, str] | None) -> None:
@@ -61,7 +63,7 @@ class SparkTransform:
         )
 
     def _column(self, column: pa.Array, field: pa.Field, rows: pa.RecordBatch) -> pa.Array:
-        column = column.cast(field.type)  # the same for Spark; names and nullability of what is inside may differ
+        column = column.cast(field.type)  # the same type for Spark; names and nullability of nested fields may differ
         if column.null_count and not field.nullable:
             at = pc.index(column.is_null(), True).as_py()
             raise self.wrong(f"gave null back in column {field.name}, which has none", **_place(rows, at))

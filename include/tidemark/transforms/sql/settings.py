@@ -11,7 +11,7 @@ from tidemark.transforms.settings import PlainSettings
 
 
 class Settings(PlainSettings):
-    """A SELECT over the view ``batch``; ``file`` is empty when it stands in the pipeline file itself."""
+    """A SELECT over the view ``batch``; ``file`` is empty if it is written in the pipeline file itself."""
 
     kind = "sql"
     written_as: ClassVar[Mapping[str, Any]] = {
