@@ -1,1 +1,1 @@
-"""Local services, each real: only for `make run`, tests and benchmarks, never imported by tidemark itself."""
+"""Local services, each of them real, only for `make run`, tests and benchmarks. Tidemark itself never imports them."""

@@ -1,4 +1,6 @@
-"""`python -m sandbox COMMAND [WORDS..]`: what the Makefile calls. Exit status 0 done, 1 failed, 2 busy or wrong use."""
+"""`python -m sandbox COMMAND [WORDS..]`: the commands of the Makefile. Exit status 0 done, 1 failed, 2 busy or wrong
+use.
+"""
 
 import signal
 import sys
@@ -10,7 +12,7 @@ from tidemark.errors import TidemarkError
 
 
 def main(command: str, words: Sequence[str]) -> None:
-    """Run one command. Only its own module is imported: others take seconds, or need jars that are not there yet."""
+    """Run one command. Only its own module is imported: others take seconds, or need jars that do not exist yet."""
     if command == "jars":
         from sandbox.bootstrap import jars
 
@@ -53,7 +55,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # By default these signals end the process without leaving its `with` blocks, and services would go on.
+    # By default these signals end the process without leaving its `with` blocks, so services would go on.
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
     try:

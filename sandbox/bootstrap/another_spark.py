@@ -1,6 +1,6 @@
 """`python -m sandbox.bootstrap.another_spark VERSION`: another PySpark than that of `.venv`, and its Kafka connector.
 
-Prints the folder of its packages. First on PYTHONPATH it comes before `.venv`: `make test-spark` runs tests so.
+Prints the folder of its packages. `make test-spark` puts this folder first on PYTHONPATH, before `.venv`.
 """
 
 import sys
@@ -12,7 +12,7 @@ from sandbox.errors import SandboxFailed
 
 
 def main(version: str) -> None:
-    """Fetch what is missing. Exits with 1 and a message for a version that no lock file names."""
+    """Fetch what is missing. Exits with 1 and a message if no lock file names the version."""
     name = f"spark-{version}"
     try:
         if name not in jars.OTHER_SPARKS:

@@ -1,4 +1,4 @@
-"""Packages that only some tests need, each set in a folder of its own: `.venv` has other versions of some."""
+"""Packages that only some tests need, each set in a folder of its own, because `.venv` has other versions of some."""
 
 import fcntl
 import hashlib
@@ -12,9 +12,9 @@ from sandbox.errors import SandboxFailed
 
 
 def packages_of(name: str, home: Path = STATE) -> Path:
-    """The folder with the packages of `requirements/NAME.lock`; the first call installs them.
+    """Return the folder with the packages of `requirements/NAME.lock`; the first call installs them.
 
-    A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` when that does not work.
+    A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` if the installation fails.
     """
     requirements = CHECKOUT / "requirements" / f"{name}.lock"
     folder = home / "apart" / f"{name}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"

@@ -1,6 +1,6 @@
 """The browser of the tests in `tests/ui`: `python -m sandbox.bootstrap.browser` finds Chromium, or installs it.
 
-It comes from the system's packages, since it needs libraries of the system. Only Debian's (and Ubuntu's) are known.
+It comes from the system's packages, because it needs libraries of the system. Only Debian and Ubuntu are supported.
 """
 
 import os
@@ -13,12 +13,12 @@ INSTALL = "apt-get install --no-install-recommends chromium"
 
 
 def chromium() -> str | None:
-    """The path of the machine's Chromium; None when there is none."""
+    """Return the path of the machine's Chromium, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def main() -> None:
-    """Exits with 2, and says what to install, when this user may not install it."""
+    """Install Chromium if it is missing. If this user may not install it, exit with 2 and say what to install."""
     if chromium() is not None:
         return
     apt = shutil.which("apt-get")

@@ -1,6 +1,6 @@
 """The programs of Ceph's gateway for `make test-stores`: `python -m sandbox.bootstrap.ceph` finds or installs them.
 
-They come from the system's packages: 69 MB. Only Debian's (and Ubuntu's) are known.
+They come from the system's packages: 69 MB. Only Debian and Ubuntu are supported.
 """
 
 import os
@@ -14,12 +14,12 @@ INSTALL = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
 
 
 def missing() -> list[str]:
-    """The programs that this machine lacks."""
+    """Return the programs that this machine lacks."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
 def main() -> None:
-    """Exits with 2, and says what to install, when this user may not install it."""
+    """Install missing programs. If this user may not install them, exit with 2 and say what to install."""
     if not missing():
         return
     apt = shutil.which("apt-get")

@@ -1,7 +1,7 @@
 """Checks this machine before anything is installed: `python -m sandbox.bootstrap.check_machine [run]`.
 
-It runs on any Python from 3.8, with the standard library only. It prints every problem and what to do about it, and
-ends with exit status 2. With `run` it also fails while another `make run` or `make up` of this checkout runs.
+It runs on any Python from 3.8, with only the standard library. It prints every problem with its solution, and then
+exits with 2. With `run` it also fails while another `make run` or `make up` of this checkout runs.
 """
 
 from __future__ import annotations  # else Python 3.8 evaluates the annotations and fails
@@ -28,7 +28,7 @@ INSTALL_JAVA = "install a JDK 17 or 21 (Debian: apt-get install openjdk-17-jdk-h
 
 
 def check_python() -> list[str]:
-    """Python 3.11, for which the lock file is made, with venv and pip."""
+    """Check for Python 3.11, for which the lock file is made, with venv and pip."""
     version = "{}.{}".format(*sys.version_info[:2])
     if version != "3.11":
         problem = f"Python 3.11 is needed, {sys.executable} is {version}"
@@ -42,7 +42,7 @@ def check_python() -> list[str]:
 
 
 def check_java() -> list[str]:
-    """Java 17 or 21 with the module that Spark needs."""
+    """Check for Java 17 or 21 with the module that Spark needs."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "the PATH"
@@ -61,7 +61,7 @@ def check_java() -> list[str]:
 
 
 def check_disk() -> list[str]:
-    """Disk space for the installation or, when that exists, for a run."""
+    """Check the disk space for the installation or, if that exists, for a run."""
     needed = NEEDED_LATER if (CHECKOUT / ".venv").exists() else NEEDED_FRESH
     free = shutil.disk_usage(str(CHECKOUT)).free
     if free < needed:
@@ -71,7 +71,7 @@ def check_disk() -> list[str]:
 
 
 def check_place() -> list[str]:
-    """A folder that we may write, with a name that fits into lists of paths (PATH, Java's class path)."""
+    """Check for a folder that we may write, with a name that fits into lists of paths (PATH, Java's class path)."""
     if ":" in str(CHECKOUT):
         return [f"{CHECKOUT} has a colon, which separates paths in lists\n  clone into a folder without a colon"]
     if not os.access(str(CHECKOUT), os.W_OK):
@@ -80,7 +80,7 @@ def check_place() -> list[str]:
 
 
 def holder(name: str) -> str | None:
-    """The id of the process that holds a lock file of the state folder, or None. The lock itself stays as it is."""
+    """Return the id of the process that holds a lock file of the state folder, or None. Does not take the lock."""
     path = STATE / name
     if not path.exists():
         return None
@@ -95,7 +95,7 @@ def holder(name: str) -> str | None:
 
 
 def answers(port: int) -> bool:
-    """Whether something accepts connections on this port of this machine."""
+    """Return whether something accepts connections on this port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except OSError:
@@ -104,7 +104,7 @@ def answers(port: int) -> bool:
 
 
 def check_alone() -> list[str]:
-    """No other process runs the services of this checkout."""
+    """Check that no other process runs the services of this checkout."""
     pid = holder("run.lock")
     if pid is not None and READY.exists():
         page = json.loads(READY.read_text())
@@ -121,7 +121,7 @@ def check_alone() -> list[str]:
 
 
 def problems(purpose: str) -> list[str]:
-    """Every problem, each with what to do about it."""
+    """Return every problem with its solution."""
     problems = check_place() + check_python() + check_java() + check_disk()
     return problems + (check_alone() if purpose == "run" else [])
 

@@ -4,5 +4,5 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STATE = CHECKOUT / ".tidemark"
-# Airflow's address and login, and the port of each service, as JSON: while `make up` is up and its demonstration over.
+# Airflow's address and login, and the port of each service, as JSON. It exists while `make up` is up, after its demo.
 READY = STATE / "up.json"

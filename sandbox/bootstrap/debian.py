@@ -1,6 +1,6 @@
 """Downloads packages of a release of Debian and unpacks them into a folder, without installing them.
 
-Nobody needs to be root, and nothing of the machine changes: lists of packages that it lacks are in a folder of ours.
+This needs no root and changes nothing of the machine: package lists that it lacks are kept in a folder of ours.
 """
 
 import platform
@@ -15,9 +15,9 @@ KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def unpack(release: str, packages: Sequence[str], target: Path, apt: Path) -> None:
-    """Unpack packages of a release into ``target``, beside what is there. ``apt``: a folder for lists of packages.
+    """Unpack packages of a release into ``target``, beside existing files. ``apt`` is a folder for package lists.
 
-    Raises ``SandboxFailed`` where the packages cannot be had.
+    Raises ``SandboxFailed`` if the packages cannot be downloaded.
     """
     archives = target / "packages"
     archives.mkdir(parents=True)
@@ -28,7 +28,7 @@ def unpack(release: str, packages: Sequence[str], target: Path, apt: Path) -> No
 
 
 def release_of_machine() -> str:
-    """The name of the machine's release, such as ``bookworm``; empty where it has none."""
+    """Return the name of the machine's release, such as ``bookworm``; empty if it has none."""
     try:
         return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     except OSError:
@@ -36,7 +36,9 @@ def release_of_machine() -> str:
 
 
 def _download(release: str, packages: Sequence[str], apt: Path, folder: Path) -> None:
-    """Download with the machine's lists of packages; with our own where those are old, or of another release."""
+    """Download with the machine's package lists; with lists of our own if those are old or belong to another
+    release.
+    """
     own = [
         *("-o", f"Dir::State={apt}", "-o", f"Dir::Cache={apt}", "-o", "Dir::State::status=/var/lib/dpkg/status"),
         *("-o", "APT::Sandbox::User=", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"),
@@ -58,7 +60,7 @@ def _download(release: str, packages: Sequence[str], apt: Path, folder: Path) ->
 
 
 def _archive(packages: Sequence[str]) -> str:
-    """The address of the archive that the machine's release comes from."""
+    """Return the address of the archive from which the machine's release comes."""
     words = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
     for line in _run(words, packages).splitlines():
         release, component, address = line.split()
@@ -68,7 +70,7 @@ def _archive(packages: Sequence[str]) -> str:
 
 
 def _run(command: Sequence[str], packages: Sequence[str], folder: Path | None = None) -> str:
-    """What a program printed. Its error names the packages that it was to get."""
+    """Run a program and return its output. Its error names the packages to download."""
     try:
         done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
-"""Docker for `make test-compose`: `python -m sandbox.bootstrap.docker_engine` unpacks Debian's packages, and installs
-none.
+"""Docker for `make test-compose`: `python -m sandbox.bootstrap.docker_engine` unpacks Debian's packages without
+installing them.
 
-Engine, client and compose are those of Debian 13. The programs that they call (runc, iptables) are of the machine's own
-release: they are linked to the machine's libraries.
+Engine, client and compose are those of Debian 13. The programs that they call (runc, iptables) come from the machine's
+own release, because they are linked to the machine's libraries.
 """
 
 import os
@@ -21,11 +21,11 @@ OF_THE_MACHINE = (
     "runc", "iptables", "debootstrap", "libip4tc2", "libip6tc2", "libxtables12", "libmnl0", "libnetfilter-conntrack3",
     "libnfnetlink0", "libnftnl11",
 )  # fmt: skip
-NEEDED = ("apt-get", "dpkg", "unshare")  # of Debian, and of root
+NEEDED = ("apt-get", "dpkg", "unshare")  # programs of Debian; root must run them
 
 
 def variables() -> dict[str, str]:
-    """The environment in which the unpacked programs find each other, and the client its plugins."""
+    """Return the environment in which the unpacked programs find each other, and the client finds its plugins."""
     [libraries] = (UNPACKED / "usr" / "lib").glob("*-linux-gnu")
     return {
         **os.environ,
@@ -38,7 +38,7 @@ def variables() -> dict[str, str]:
 
 
 def main() -> None:
-    """Exits with 2, and says why, on a machine where it cannot work."""
+    """Unpack the packages. Exits with 2, and says why, on a machine where they cannot work."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     if lacking or os.geteuid() != 0:
         why = f"which this machine lacks: {', '.join(lacking)}" if lacking else "and you are not root"

@@ -1,7 +1,7 @@
-"""Installs `.venv` from the lock file with hashes, and the jars. Quick when nothing has changed.
+"""Installs `.venv` from the lock file with hashes, and the jars. Quick if nothing has changed.
 
-The machine's Python 3.11 runs `python -m sandbox.bootstrap.install` after `check_machine`, with the standard library
-only, because nothing is installed yet. uv installs the packages. uv itself goes into `.tidemark/tools`, from its own
+The machine's Python 3.11 runs `python -m sandbox.bootstrap.install` after `check_machine`, with only the standard
+library, because nothing is installed yet. uv installs the packages. uv itself goes into `.tidemark/tools`, from its own
 lock file.
 """
 
@@ -27,7 +27,7 @@ TIMES = STATE / "set-up.json"
 
 
 def main() -> None:
-    """Bring `.venv` and `.tidemark/jars` up to date. Exits with 1 and the tool's own message when a step fails."""
+    """Bring `.venv` and `.tidemark/jars` up to date. Exits with 1 and the tool's own message if a step fails."""
     STATE.mkdir(exist_ok=True)
     with (STATE / "set-up.lock").open("a+") as lock:
         try:
@@ -49,7 +49,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def timed(times: dict[str, float], step: str) -> Iterator[None]:
-    """Store how long a step took, and print it when it was more than a second."""
+    """Store how long a step took, and print it if it was more than a second."""
     start = time.monotonic()
     yield
     times[step] = time.monotonic() - start
@@ -91,7 +91,7 @@ def install_packages() -> None:
 
 
 class Stamp:
-    """A file with the hash of the inputs, the folder and the Python that an installation was made from."""
+    """A file with a hash of everything that an installation was made from: inputs, folder and Python."""
 
     def __init__(self, path: Path, *inputs: Path) -> None:
         self.path = path
@@ -102,12 +102,12 @@ class Stamp:
         return self.path.exists() and self.path.read_text() == self.text
 
     def write(self) -> None:
-        """Call it last, so that an interrupted installation is repeated."""
+        """Write the hash. Call this last, so that an interrupted installation is repeated."""
         self.path.write_text(self.text)
 
 
 def run(command: list[str], failed: str) -> None:
-    """Run a tool and show its output; ends the set-up when the tool fails."""
+    """Run a tool and show its output. Ends the set-up if the tool fails."""
     done = subprocess.run(command, cwd=CHECKOUT)
     if done.returncode != 0:
         sys.exit(f"{failed} (see above)\n  correct that and try again; make clean removes everything")

@@ -1,4 +1,4 @@
-"""Jars that are not part of PySpark: Kafka, its connector, what reads Iceberg tables, Flink; in `<state>/jars/<set>/`.
+"""Jars that PySpark lacks: Kafka, its connector, readers of Iceberg tables, Flink; in `<state>/jars/<set>/`.
 
 The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256. Four
 processes fetch just these files, without resolving dependencies: 4 s instead of 53. A file that differs from the lock
@@ -24,9 +24,9 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
-SETS = ("kafka", "spark")  # of every checkout; who needs another set, a test or `make bench`, fetches it
+SETS = ("kafka", "spark")  # in every checkout; a test or `make bench` that needs another set fetches it
 OTHER_SPARKS = ("spark-4.1.1", "spark-4.2.0")  # sets and lock files of `make test-spark`
-# On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
+# On 2 cores four processes take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
 
@@ -43,17 +43,17 @@ class Jar:
 
     @property
     def full_name(self) -> str:
-        """Name, revision and classifier: the name of its file, without the ending."""
+        """Return name, revision and classifier: the name of its file without the ending."""
         return "-".join(filter(None, (self.name, self.revision, self.classifier)))
 
     @property
     def file_name(self) -> str:
-        """The name below ``<state>/jars/<set>/``."""
+        """Return the name below ``<state>/jars/<set>/``."""
         return f"{self.full_name}.jar"
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Read one line of the lock; ``SandboxFailed`` unless it has five words, or six."""
+        """Read one line of the lock. Raises ``SandboxFailed`` unless it has five or six words."""
         words = line.split()
         if len(words) not in (5, 6):
             raise SandboxFailed(f"{LOCK.name} has a line that names no jar: {line}", next_step="make lock")
@@ -81,13 +81,13 @@ def ensure(state: Path, sets: Sequence[str] = SETS) -> None:
 
 
 def spark_set() -> str:
-    """The set with the connector for the PySpark that this process has."""
+    """Return the set with the connector for the PySpark of this process."""
     other = f"spark-{version('pyspark')}"
     return other if other in OTHER_SPARKS else "spark"
 
 
 def fetch_for_tests(name: str, state: Path) -> Path:
-    """The folder of a set that only tests need; fetched unless it is there, by one process at a time."""
+    """Return the folder of a set that only tests need. Fetch it if it is missing, by one process at a time."""
     with (_made(state) / "jars-for-tests.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ensure(state, [name])
@@ -95,7 +95,9 @@ def fetch_for_tests(name: str, state: Path) -> Path:
 
 
 def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
-    """The locked file of a module that is no jar (``tar.gz``, ``so``), below ``state``; fetched unless it is there."""
+    """Return the locked file of a module that is not a jar (``tar.gz``, ``so``), below ``state``. Fetch it if it is
+    missing.
+    """
     home = _made(state / "jars" / "files") / f"{jar.full_name}.{ending}"
     if home.exists():
         return home
@@ -120,7 +122,7 @@ def relock(state: Path) -> None:
         for path in Path(scratch).glob("*/*.jar"):
             organisation, name, revision, *classifier = path.stem.split("__")
             jar = Jar(path.parent.name, organisation, name, revision, _sha256(path), *classifier)
-            # Spark has its own copy of the others, and two versions of one class must not meet.
+            # Spark has its own copy of the other jars, and two versions of one class must not meet.
             if jar.file_name not in shipped.get(jar.set, ()):
                 resolved.append(jar)
     LOCK.write_text("\n".join([*header, *map(str, sorted(resolved))]) + "\n")
@@ -129,7 +131,7 @@ def relock(state: Path) -> None:
 def _fetch(jars: list[Jar], state: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         running = []
-        # Of a module Ivy remembers the file that it was asked for first, and finds no other in the same cache.
+        # Ivy remembers only the first requested file of a module, and finds no other one in the same cache.
         several = {jar.name for jar in jars if jar.classifier}
         alone = [jar for jar in jars if jar.name not in several]
         parts = [("jars", alone[number::PROCESSES]) for number in range(PROCESSES)]
@@ -149,7 +151,7 @@ def _fetch(jars: list[Jar], state: Path) -> None:
 
 
 def _keep(jar: Jar, fetched: Path, home: Path) -> None:
-    """Put a fetched file into its place; ``SandboxFailed`` when it is not the locked one."""
+    """Put a fetched file into its place. Raises ``SandboxFailed`` if it is not the locked file."""
     actual = _sha256(fetched)
     if actual != jar.sha256:
         raise SandboxFailed(
@@ -189,7 +191,7 @@ def _command(module: Path, pattern: str, cache: str = "jars", types: Sequence[st
 
 
 def java() -> str:
-    """The `java` of JAVA_HOME, or of the PATH."""
+    """Return the `java` of JAVA_HOME, or of the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
@@ -206,12 +208,12 @@ def _check(code: int, output: str) -> None:
 
 
 def _cache(name: str) -> Path:
-    # Caches apart: a module that was fetched without its pom would look like a module without dependencies.
+    # Separate caches: a module that was fetched without its pom would look like a module without dependencies.
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemark" / name
 
 
 def pyspark_jars() -> Path:
-    """The folder of the jars that come with PySpark."""
+    """Return the folder of the jars that come with PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SandboxFailed("PySpark is not installed", next_step="make setup")

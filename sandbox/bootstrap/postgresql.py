@@ -1,6 +1,6 @@
 """Unpacks PostgreSQL 15 of Debian 12, with its extensions, without installing it, in `<state>/postgresql/`.
 
-The wheel's PostgreSQL has no hstore, citext and ltree, which a source of changes is to have. Nobody needs to be root.
+The wheel's PostgreSQL lacks hstore, citext and ltree, which a source of changes needs. This needs no root.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from sandbox.bootstrap.checkout import STATE
 
 RELEASE = "bookworm"
 MAJOR = 15
-# Libraries that a small Debian lacks; others, such as those of C and of systemd, are there.
+# Libraries that a small Debian lacks; it has others, such as those of C and of systemd.
 LIBRARIES = (
     "libaudit1", "libcap-ng0", "libcom-err2", "libgssapi-krb5-2", "libicu72", "libk5crypto3", "libkeyutils1",
     "libkrb5-3", "libkrb5support0", "libldap-2.5-0", "liblz4-1", "libpam0g", "libpq5", "libsasl2-2", "libssl3",
@@ -24,9 +24,9 @@ LIBRARIES_BELOW = Path("usr/lib/x86_64-linux-gnu")
 
 
 def unpacked(state: Path = STATE) -> Path:
-    """The folder of the unpacked packages; the first call fetches them, 30 MB, and others wait for it.
+    """Return the folder of the unpacked packages. The first call fetches them, 30 MB, and others wait for it.
 
-    Raises ``SandboxFailed`` where the packages cannot be had.
+    Raises ``SandboxFailed`` if the packages cannot be downloaded.
     """
     folder = state / "postgresql"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Unpacks RabbitMQ and its Erlang from Debian's packages, without installing them, in `<state>/rabbitmq/`.
 
-Version 3 (3.10) is Debian 12's, version 4 (4.0) Debian 13's. That of another release than the machine's brings the
-libraries it was built with, and runs with those. Nobody needs to be root, and nothing is started.
+Version 3 (3.10) comes from Debian 12, version 4 (4.0) from Debian 13. If that is not the machine's release, the
+libraries it was built with are unpacked too, and it runs with those. This needs no root, and starts nothing.
 """
 
 import fcntl
@@ -33,24 +33,26 @@ class Programs:
 
     @classmethod
     def below(cls, root: Path) -> Self:
-        """Those below a folder that packages were unpacked into."""
+        """Return the folders below a folder into which packages were unpacked."""
         return cls(next(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*")), root / "usr/lib/erlang")
 
     @property
     def version(self) -> str:
-        """RabbitMQ's, such as ``3.10.8``."""
+        """Return RabbitMQ's version, such as ``3.10.8``."""
         return self.home.name.rpartition("-")[2]
 
     @property
     def erlang_programs(self) -> Path:
-        """The folder of Erlang's own programs, called by their paths: its scripts know only the place of a package."""
+        """Return the folder of Erlang's own programs. They are called by path: its scripts know only the place of a
+        package.
+        """
         return next(self.erlang.glob("erts-*/bin"))
 
 
 def programs(version: int = 3, state: Path = STATE) -> Programs:
-    """RabbitMQ's programs; the first call fetches and unpacks them, in 5 s, and others wait for it.
+    """Return RabbitMQ's programs. The first call fetches and unpacks them, in 5 s, and others wait for it.
 
-    Raises ``SandboxFailed`` where the packages cannot be had.
+    Raises ``SandboxFailed`` if the packages cannot be downloaded.
     """
     folder = state / "rabbitmq"
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +72,7 @@ def programs(version: int = 3, state: Path = STATE) -> Programs:
 
 
 def _run_with_own_libraries(part: Path, root: Path) -> None:
-    """Put a script in the place of each program of Erlang, which runs it with the libraries of its own release."""
+    """Replace each program of Erlang by a script that runs it with the libraries of its own release."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     for program in [*(part / "usr/lib/erlang").rglob("bin/*")]:
         if program.is_file() and not program.is_symlink() and program.read_bytes()[:4] == b"\x7fELF":

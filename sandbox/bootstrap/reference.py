@@ -1,7 +1,7 @@
 """Writes type, default and meaning of each key into the tables of docs: `make reference`.
 
-They are said once, in the settings classes, which also make the JSON Schema of editors. The page says which table has a
-key, and in which order.
+The settings classes are their only source; they also make the JSON Schema for editors. The page decides which table has
+a key, and in which order.
 """
 
 import json
@@ -17,7 +17,7 @@ PAGES: Final = (DOCS / "configuration.md", DOCS / "providers" / "postgres.md")
 _ROW: Final = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| (.*) \|$", re.MULTILINE)
 _FORMATS: Final = {"date": "day", "date-time": "time"}
 _NULL: Final = {"type": "null"}
-_FOLLOWS: Final = {"event_time.on_invalid": "as `on_error`"}  # keys whose default is what another key says
+_FOLLOWS: Final = {"event_time.on_invalid": "as `on_error`"}  # keys whose default is the value of another key
 
 Node = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ Node = Mapping[str, Any]
 def keys_of(schema: Node, node: Node, prefix: str) -> dict[str, Node]:
     """Return every key that a file may have, by its full path: ``source.kafka.slice.max_records``.
 
-    A key that several kinds of a choice describe in different words, as ``decode.schema``, has no description.
+    A key that several kinds of a choice describe differently, such as ``decode.schema``, has no description.
     """
     keys: dict[str, Node] = {}
     parts = [node, *node.get("anyOf", []), *node.get("oneOf", [])]
@@ -53,7 +53,7 @@ def _resolved(schema: Node, node: Node) -> Node:
 
 
 def type_words(schema: Node, node: Node) -> str:
-    """Return the type of a key in words of the page, such as ``count, 1 to 100``."""
+    """Return the type of a key in the words of the page, such as ``count, 1 to 100``."""
     words = list(dict.fromkeys(_types(schema, node)))
     if all(word.startswith("`") for word in words):
         return ", ".join(words)
@@ -110,8 +110,9 @@ def _shown(default: object) -> str:
 
 
 def written(page: str, schema: Node) -> str:
-    """Return the page with its tables of keys as the settings have them; a key that the classes do not describe (the
-    kinds of a choice) keeps its row."""
+    """Return the page with its tables of keys filled from the settings. A key that the classes do not describe (the
+    kinds of a choice) keeps its row.
+    """
     keys = keys_of(schema, schema, "")
 
     def row(match: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from sandbox.bootstrap.checkout import CHECKOUT, STATE
 
 
 def build(folder: Path) -> int:
-    """The exit status of Sphinx, which says on standard error what is wrong."""
+    """Build the site. Return the exit status of Sphinx, which reports errors on standard error."""
     words = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(packages_of("site"))}
     return subprocess.run([*words, str(CHECKOUT / "docs"), str(folder)], env=environment).returncode

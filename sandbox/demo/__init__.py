@@ -1,1 +1,1 @@
-"""What `make run` and `make up` show."""
+"""The demo of `make run` and `make up`."""

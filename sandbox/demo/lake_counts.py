@@ -1,4 +1,4 @@
-"""Counts the lake with DuckDB, an engine that knows nothing of Tidemark."""
+"""Counts the lake with DuckDB, an engine that knows nothing about Tidemark."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class LakeCounts:
 
     @property
     def checks(self) -> list[tuple[str, int, int]]:
-        """(name, counted, published) of every total that must agree at the end."""
+        """Return (name, counted, published) of every total that must agree at the end."""
         return [
             ("flights", self.rows, flights.FLIGHTS),
             ("distinct (topic, partition, offset)", self.distinct, flights.FLIGHTS),
@@ -34,7 +34,7 @@ class LakeCounts:
 
     @property
     def wrong(self) -> list[str]:
-        """One line for each total that does not agree."""
+        """Return one line for each total that does not agree."""
         return [
             f"{name}: {counted:,}, published {published:,}"
             for name, counted, published in self.checks
@@ -43,12 +43,14 @@ class LakeCounts:
 
 
 def listed(lake: Path) -> list[str]:
-    """Every file that a listing of the folders shows; while a publish runs, this may be only a part of a slice."""
+    """Return every file that a listing of the folders shows. While a publish runs, this may be only a part of a
+    slice.
+    """
     return sorted(str(path) for path in (lake / "raw" / flights.TOPIC).glob("**/*.parquet"))
 
 
 def count(files: Callable[[], Sequence[str]]) -> LakeCounts:
-    """Count the rows of the files and their slices; calls ``files`` again when a file disappears meanwhile."""
+    """Count the rows of the files and their slices. Calls ``files`` again if a file disappears meanwhile."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _count(files())
@@ -57,7 +59,7 @@ def count(files: Callable[[], Sequence[str]]) -> LakeCounts:
             if attempt == ATTEMPTS:
                 raise
         except RuntimeError as error:
-            # DuckDB's own errors are no RuntimeError: it raises one when a signal interrupts it.
+            # DuckDB raises a RuntimeError only when a signal interrupts it; its own errors are of other types.
             raise KeyboardInterrupt from error
     raise AssertionError("unreachable")
 

@@ -24,7 +24,7 @@ class Report:
 
     @contextmanager
     def doing(self, text: str) -> Iterator[None]:
-        """A spinner while the block runs; without a terminal, one line."""
+        """Show a spinner while the block runs; without a terminal, print one line."""
         if not self.console.is_terminal:
             self.say(f"{text} ..")
             yield
@@ -33,7 +33,7 @@ class Report:
             yield
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table; columns of numbers are aligned to the right."""
+        """Print a table; columns of numbers are aligned to the right."""
         numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
         table = Table(title=title, title_justify="left", title_style="bold")
         for name, right in zip(columns, numeric, strict=True):
@@ -55,7 +55,7 @@ class Report:
         self.table("Manifests", columns, rows)
 
     def moments(self, moments: Sequence[Moment]) -> None:
-        """What the lake held before, during and after the run."""
+        """Print what the lake held before, during and after the run."""
         rows = [
             [
                 name,
@@ -72,7 +72,7 @@ class Report:
         self.table("The lake, counted by DuckDB over its files", columns, rows)
 
     def checks(self, counts: LakeCounts) -> None:
-        """Every total that was counted, beside the published one."""
+        """Print every total that was counted, beside the published one."""
         rows = [
             [name, counted, published, "right" if counted == published else "WRONG"]
             for name, counted, published in counts.checks
@@ -80,7 +80,7 @@ class Report:
         self.table("Totals from the files, against the published ones", ["what", "found", "published", ""], rows)
 
     def times(self, before: Mapping[str, float], clock: Clock) -> None:
-        """The times of the set-up's steps and of this run's steps, which overlap."""
+        """Print the times of the set-up's steps and of this run's steps, which overlap."""
         rows: list[list[object]] = [["set-up: " + name, "", f"{seconds:.1f} s"] for name, seconds in before.items()]
         rows += [[step.name, f"{step.start:.1f} s", f"{step.seconds:.1f} s"] for step in clock.steps]
         rows.append(["all", "", f"{sum(before.values()) + clock.elapsed:.1f} s"])

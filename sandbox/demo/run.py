@@ -1,8 +1,8 @@
 """`make run`: real flights from Kafka through Airflow and Spark into a lake, with one slice killed on the way.
 
 Safe to repeat: flights in the topic are not loaded again, a second run finds nothing new, and an interrupted run is
-finished first. Nothing runs afterwards. ``WrongResult`` (exit status 1) when the files do not have the published
-totals.
+finished first. No service runs afterwards. Raises ``WrongResult`` (exit status 1) if the files do not have the
+published totals.
 """
 
 import json
@@ -26,7 +26,7 @@ from sandbox.services.stack import Stack
 PIPELINE = "flights"
 FAILPOINT = "publish.mid"
 ENVIRONMENT = {"TIDEMARK_FAILPOINT": f"{FAILPOINT}:kill9"}
-# The process that is killed at the failpoint writes this file just before.
+# The process that is killed at the failpoint writes this file just before it dies.
 CLAIM = STATE / "_failpoints" / f"{FAILPOINT}-kill9"
 
 
@@ -47,7 +47,7 @@ def show(stack: Stack, report: Report) -> None:
 
 
 def set_up_times() -> dict[str, float]:
-    """The seconds of each step of the set-up that ran just before."""
+    """Return the seconds of each step of the set-up that ran just before."""
     times: dict[str, float] = json.loads(TIMES.read_text()) if TIMES.exists() else {}
     return {name: seconds for name, seconds in times.items() if seconds >= 0.05}
 
@@ -76,7 +76,7 @@ class Demo:
         self._note("before the run", self._listed())
 
     def process(self) -> None:
-        """Trigger the DAG and follow the run to its end; ``WrongResult`` unless it succeeds."""
+        """Trigger the DAG and follow the run to its end. Raises ``WrongResult`` unless it succeeds."""
         with self.report.doing("waiting for Airflow"):
             airflow = self.stack.wait_airflow()
             with self.stack.clock.step("DAG known"):
@@ -109,7 +109,7 @@ class Demo:
             return airflow.wait_run(PIPELINE, run_id, self._progress)
 
     def conclude(self) -> None:
-        """Print manifests, lag and totals; ``WrongResult`` when a number is not the expected one."""
+        """Print manifests, lag and totals. Raises ``WrongResult`` if a number is not the expected one."""
         with self.stack.clock.step("counting and auditing"):
             manifests = json.loads(self._tidemark("manifests", PIPELINE, "--json"))[::-1]  # oldest first
             lag = sum(partition["lag"] for partition in json.loads(self._tidemark("lag", PIPELINE, "--json")))
@@ -137,7 +137,7 @@ class Demo:
         return count(lambda: listed(self.lake))
 
     def _published(self) -> LakeCounts:
-        """Slices and rows of one answer: two questions could get answers of two moments."""
+        """Count slices and rows from one answer: two requests could show two different moments."""
         return count(lambda: [row["path"] for row in json.loads(self._tidemark("objects", PIPELINE, "--json"))])
 
     def _note(self, when: str, counts: LakeCounts) -> None:
@@ -192,7 +192,7 @@ def _total(manifests: list[dict[str, Any]], name: str) -> int:
 
 
 def _summary(tasks: list[TaskInstance]) -> str:
-    """For example: plan success, process 1 running 2 success, close waiting."""
+    """Return the states of tasks, such as: plan success, process 1 running 2 success, close waiting."""
     parts = []
     for task_id in ("plan", "process", "close"):
         states: dict[str, int] = {}
@@ -209,7 +209,7 @@ def _summary(tasks: list[TaskInstance]) -> str:
 
 
 def _ends_of_logs(airflow: Airflow, run_id: str) -> str:
-    """The end of the log of each failed task."""
+    """Return the end of the log of each failed task."""
     failed = [task for task in airflow.task_instances(PIPELINE, run_id) if task["state"] == "failed"]
     logs = [(task, airflow.task_log(PIPELINE, run_id, task)) for task in failed]
     return "\n".join(

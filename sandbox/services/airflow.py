@@ -1,9 +1,8 @@
 """A real Airflow: API server, scheduler (LocalExecutor) and DAG processor, on free ports, metadata in PostgreSQL.
 
-The ports stay the same for a later Airflow with the same state folder, unless another process has taken one.
-
-They are three processes of ours, each with its own guard (see `guard.py`). `airflow standalone` would also start a
-triggerer, take 7 s longer, and leave its children running after SIGTERM.
+The ports stay the same for a later Airflow with the same state folder, unless another process has taken one. These are
+three child processes, each with its own guard (see `guard.py`). `airflow standalone` would also start a triggerer, take
+7 s longer, and leave its children running after SIGTERM.
 """
 
 import json
@@ -25,12 +24,12 @@ from sandbox.services.processes import Child, kept_ports, wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 
-# The workers of a scheduler that was killed keep its database session open, and with it the lock under which tasks are
-# queued: no other scheduler starts a task until PostgreSQL ends that session.
+# The workers of a killed scheduler keep its database session open, and with it the lock for queueing tasks. No other
+# scheduler starts a task until PostgreSQL ends that session.
 END_IDLE = "?options=-c%20idle_in_transaction_session_timeout%3D30s"
 
-# Scheduler and DAG processor fork for each task and each DAG file. What these need is imported once, before: else each
-# takes 1 s of a core for it, and 2 s when it works on a Spark Connect server.
+# Scheduler and DAG processor fork for each task and each DAG file. These modules are imported once, before the forks.
+# Otherwise each fork needs 1 s of a core to import them, and 2 s if it works on a Spark Connect server.
 BEFORE_FORKS = {
     "scheduler": "airflow.dag_processing.dagbag, confluent_kafka.admin, tidemark.airflow.dag, "
     "tidemark.sinks.files.sink, tidemark.sources.kafka.source, tidemark.spark.connected",
@@ -48,8 +47,8 @@ sys.exit(main())
 class Airflow(AirflowApi):
     """One Airflow; start it with ``with`` or ``start``. The metadata database keeps its history.
 
-    ``env``: more environment variables for all components and tasks. ``settings``: the variables by which `airflow` in
-    a shell is this Airflow. ``schedules``: false starts no scheduled runs until ``honour_schedules``.
+    ``env``: more environment variables for all components and tasks. ``settings``: the variables with which `airflow`
+    in a shell uses this Airflow. ``schedules``: false starts no scheduled runs until ``honour_schedules``.
     ``parallelism``: the most tasks at a time, each with a Spark of its own. ``parse_interval``: seconds after which DAG
     files are read again, which takes 2 s of one core.
     """
@@ -101,7 +100,7 @@ class Airflow(AirflowApi):
         self.stop()
 
     def prepare(self) -> None:
-        """Create or upgrade the metadata tables; quick when this version of Airflow has done it for this database."""
+        """Create or upgrade the metadata tables. Quick if this version of Airflow has done it for this database."""
         stamp = self.home / "metadata.json"
         wanted = json.dumps([version("apache-airflow-core"), self._metadata_dsn.rpartition("/")[2]])
         if stamp.exists() and stamp.read_text() == wanted:
@@ -127,22 +126,26 @@ class Airflow(AirflowApi):
         self._components[name] = self._child(name, [*command, name])
 
     def parse(self) -> None:
-        """Have the DAG files read again at once: they are touched, so they must be a copy of this Airflow's own."""
+        """Make Airflow read the DAG files again at once. It touches them, so they must be a copy that only this Airflow
+        uses.
+        """
         for file in self.dags.glob("*.py"):
             file.touch()
 
     def _knows(self, dag_id: str, since: datetime) -> bool:
-        """Starts a dead DAG processor again: it ends when a DAG is deleted while it writes it (StaleDataError)."""
+        """Do the same, but restart a dead DAG processor: it ends if a DAG is deleted while it writes the DAG
+        (StaleDataError).
+        """
         if not self._components["dag-processor"].running:
             self._start_component("dag-processor")
         return super()._knows(dag_id, since)
 
     def pid(self, component: str) -> int:
-        """The process id of a component: api-server, scheduler, dag-processor; its own children are below it."""
+        """Return the process id of a component: api-server, scheduler, dag-processor; its own children are below it."""
         return self._components[component].pid
 
     def kill_scheduler(self) -> None:
-        """SIGKILL to the scheduler alone; its workers and their tasks go on."""
+        """Send SIGKILL to the scheduler alone; its workers and their tasks go on."""
         self._components["scheduler"].kill()
 
     def start_scheduler(self) -> None:
@@ -150,7 +153,7 @@ class Airflow(AirflowApi):
         self._start_component("scheduler")
 
     def honour_schedules(self) -> None:
-        """From now on start scheduled runs; no task may be running."""
+        """Start scheduled runs from now on; no task may be running."""
         self.env["AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE"] = "True"
         self.restart_scheduler()
 
@@ -160,7 +163,9 @@ class Airflow(AirflowApi):
         self._start_component("scheduler")
 
     def stop(self) -> None:
-        """Stop all components and all tasks that they started. Returns when all have ended; then nothing starts."""
+        """Stop all components and all tasks that they started. Return when all have ended; nothing can start
+        afterwards.
+        """
         with self._starting:
             self._stopped = True
         for child in self._children:
@@ -178,7 +183,7 @@ class Airflow(AirflowApi):
             return self._children[-1]
 
     def wait_healthy(self, timeout: float = 120) -> None:
-        """Return when API server, scheduler and DAG processor are healthy; raises when one of them ends."""
+        """Return when API server, scheduler and DAG processor are healthy. Raises if one of them ends."""
 
         def healthy() -> bool:
             for child in self._components.values():
@@ -189,7 +194,9 @@ class Airflow(AirflowApi):
         wait_until(healthy, "Airflow to be healthy", timeout=timeout, interval=0.2)
 
     def _kept_secrets(self) -> dict[str, str]:
-        """The keys that all components share, and the admin's password: random, created once per state folder."""
+        """Return the keys that all components share, and the admin's password: random, created once per state
+        folder.
+        """
         path = self.home / "secrets.json"
         kept: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
         if set(kept) != {"api", "jwt", "fernet", "password"}:
@@ -211,7 +218,7 @@ class Airflow(AirflowApi):
             ("core", "dags_folder"): dags,
             ("core", "plugins_folder"): plugins,
             # By default a DAG that changes twice within 30 s keeps the first change until its file is read once more,
-            # though it is due as the second one says.
+            # although its schedule is already that of the second change.
             ("core", "min_serialized_dag_update_interval"): 0,
             # Without it each component generates its own key, or connections are stored unencrypted.
             ("core", "fernet_key"): self._secrets["fernet"],
@@ -226,14 +233,14 @@ class Airflow(AirflowApi):
             ("logging", "trigger_log_server_port"): self._log_ports[1],
             ("logging", "colored_console_log"): False,
             ("scheduler", "use_job_schedule"): schedules,
-            # The scheduler sees a dead task and starts its retry within one or two seconds instead of five.
+            # The scheduler notices a dead task and starts its retry within one or two seconds instead of five.
             ("scheduler", "scheduler_idle_sleep_time"): 0.3,
             ("scheduler", "scheduler_heartbeat_sec"): 2,
             ("scheduler", "job_heartbeat_sec"): 2,
             # Tasks of a scheduler that was killed are tried again after 90 s without a sign of life instead of 300.
             ("scheduler", "task_instance_heartbeat_timeout"): 90,
-            # A scheduler that started right after another was killed looks for its tasks again this often, not each
-            # 300 s; it takes the other for dead after 30 s without a sign of life.
+            # A scheduler that starts right after another was killed looks for its tasks this often, not every 300 s.
+            # It takes the other one for dead after 30 s without a sign of life.
             ("scheduler", "orphaned_tasks_check_interval"): 10,
             ("dag_processor", "refresh_interval"): 5,
             ("dag_processor", "parsing_processes"): 1,

@@ -1,4 +1,6 @@
-"""Does by Airflow's REST API what a person does on its pages. Each call of the command line would import for 3 s."""
+"""Does through Airflow's REST API what a user does on its pages. Each call of Airflow's command line would import for 3
+s.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +15,7 @@ from sandbox.services.processes import wait_until
 
 TaskInstance = dict[str, Any]
 FINAL = ("success", "failed")
-ASKED = 4  # times 30 s: a laptop at work takes longer than one of them
+ASKED = 4  # tries of 30 s each: a busy laptop may take longer than one of them
 HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
 
 
@@ -31,7 +33,9 @@ class AirflowApi:
         self._client.close()
 
     def healthy(self) -> bool:
-        """Whether database, scheduler and DAG processor report that they are healthy; false while nothing answers."""
+        """Return whether database, scheduler and DAG processor report that they are healthy; false while nothing
+        answers.
+        """
         try:
             answer = self._client.get("/api/v2/monitor/health")
         except httpx.TransportError:
@@ -40,12 +44,14 @@ class AirflowApi:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in HEALTHY_PARTS)
 
     def wait_dag(self, dag_id: str, timeout: float = 180) -> None:
-        """Return when Airflow knows the DAG; raises, with the traceback, when a DAG file cannot be imported now."""
+        """Return when Airflow knows the DAG. Raises, with the traceback, if a DAG file cannot be imported now."""
         began = datetime.now(UTC)
         wait_until(lambda: self._knows(dag_id, began), f"DAG {dag_id} to appear", timeout=timeout, interval=0.2)
 
     def _knows(self, dag_id: str, since: datetime) -> bool:
-        """Errors of before ``since`` are of what the files were then."""
+        """Return whether Airflow knows the DAG. Import errors before ``since`` belong to earlier files and are
+        ignored.
+        """
         if self._request("GET", f"/dags/{dag_id}", accept=(200, 404)).status_code == 200:
             return True
         for error in self._import_errors():
@@ -55,11 +61,11 @@ class AirflowApi:
         return False
 
     def number_of_dags(self) -> int:
-        """How many DAGs Airflow knows and has a file of."""
+        """Return the number of DAGs that Airflow knows and has a file for."""
         return int(self._request("GET", "/dags", params={"limit": 1}).json()["total_entries"])
 
     def import_errors(self) -> dict[str, str]:
-        """The end of the traceback of each DAG file that cannot be imported, by the name of the file."""
+        """Return, by file name, the end of the traceback of each DAG file that cannot be imported."""
         return {error["filename"]: error["stack_trace"] for error in self._import_errors()}
 
     def _import_errors(self) -> list[dict[str, str]]:
@@ -67,7 +73,7 @@ class AirflowApi:
         return errors
 
     def dag(self, dag_id: str) -> dict[str, Any]:
-        """What the list of DAGs shows of one: tags, is_stale, has_import_errors, next_dagrun_run_after, .."""
+        """Return what the list of DAGs shows of one: tags, is_stale, has_import_errors, next_dagrun_run_after, .."""
         shown: dict[str, Any] = self._request("GET", f"/dags/{dag_id}").json()
         return shown
 
@@ -76,12 +82,12 @@ class AirflowApi:
         self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
     def unpause_all(self, pattern: str) -> None:
-        """As ``unpause``, at once for all DAGs whose id is like the pattern of SQL."""
+        """Do the same as ``unpause``, at once for all DAGs whose id matches the SQL pattern."""
         options = {"dag_id_pattern": pattern, "update_mask": "is_paused"}
         self._request("PATCH", "/dags", params=options, json={"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
-        """Let runs wait that are started from now on."""
+        """Make runs wait that are started from now on."""
         self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, logical_date: datetime | None = None) -> str:
@@ -90,29 +96,29 @@ class AirflowApi:
         return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body).json()["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """The state of a run: queued, running, success or failed."""
+        """Return the state of a run: queued, running, success or failed."""
         return str(self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}").json()["state"])
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Every run of a DAG, newest first."""
+        """Return every run of a DAG, newest first."""
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns", params={"limit": 100, "order_by": "-id"})
         return list(answer.json()["dag_runs"])
 
     def number_of_runs(self, **chosen: str) -> int:
-        """How many runs all DAGs have; ``chosen``: what Airflow's list of runs can be filtered by."""
+        """Return the number of runs of all DAGs; ``chosen`` are filters of Airflow's list of runs."""
         answer = self._request("GET", "/dags/~/dagRuns", params={"limit": 1, **chosen})
         return int(answer.json()["total_entries"])
 
     def runs_of_all(self, **chosen: str) -> list[dict[str, Any]]:
-        """The runs of all DAGs; ``chosen``: as in ``number_of_runs``."""
+        """Return the runs of all DAGs; ``chosen`` as in ``number_of_runs``."""
         return self._all_pages("/dags/~/dagRuns", "dag_runs", chosen)
 
     def task_instances_of_all(self, **chosen: str) -> list[TaskInstance]:
-        """The task instances of all runs of all DAGs; ``chosen``: what Airflow's list of them can be filtered by."""
+        """Return the task instances of all runs of all DAGs; ``chosen`` are filters of Airflow's list of them."""
         return self._all_pages("/dags/~/dagRuns/~/taskInstances", "task_instances", chosen)
 
     def _all_pages(self, path: str, key: str, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Airflow gives at most 100 at a time."""
+        """Return the entries of all pages: Airflow gives at most 100 at a time."""
         listed: list[dict[str, Any]] = []
         while True:
             page = self._request("GET", path, params={"limit": 100, "offset": len(listed), **chosen}).json()
@@ -121,11 +127,11 @@ class AirflowApi:
                 return listed
 
     def asset_events(self, run_id: str) -> list[dict[str, Any]]:
-        """The asset events of a run, oldest first: extra, timestamp, .."""
+        """Return the asset events of a run, oldest first: extra, timestamp, .."""
         return self._all_pages("/assets/events", "asset_events", {"source_run_id": run_id, "order_by": "timestamp"})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
-        """The run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
+        """Return the run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 100})
         return list(answer.json()["task_instances"])
 
@@ -154,7 +160,7 @@ class AirflowApi:
         reprocess: str = "none",
         max_active_runs: int = 10,
     ) -> list[str]:
-        """Create runs for the scheduled dates in [start, end], as `airflow backfill create` does. Returns run ids.
+        """Create runs for the scheduled dates in [start, end], as `airflow backfill create` does. Return their run ids.
 
         ``reprocess``: which dates that already have a run do it again: none, failed or completed. These runs are
         cleared, and not returned. Airflow has one backfill of a DAG at a time: see ``wait_backfilled``.
@@ -173,7 +179,7 @@ class AirflowApi:
         return sorted(after - before)
 
     def wait_backfilled(self, dag_id: str, timeout: float = 90) -> None:
-        """Return when no backfill of the DAG is open; Airflow looks every 30 s whether the runs of one have ended."""
+        """Return when no backfill of the DAG is open. Airflow checks every 30 s whether the runs of one have ended."""
 
         def all_ended() -> bool:
             answer = self._request("GET", "/backfills", params={"dag_id": dag_id}).json()
@@ -188,7 +194,7 @@ class AirflowApi:
         self._request("DELETE", f"/pools/{name}", accept=(204,))
 
     def set_pool_slots(self, slots: int) -> None:
-        """How many tasks of all DAGs may run at a time; 128 is Airflow's default."""
+        """Set how many tasks of all DAGs may run at a time; Airflow's default is 128."""
         self._request("PATCH", "/pools/default_pool", params={"update_mask": "slots"}, json={"slots": slots})
 
     def delete_dag(self, dag_id: str) -> None:
@@ -196,9 +202,9 @@ class AirflowApi:
         self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))
 
     def create_connection(self, conn_id: str, conn_type: str, host: str, **more: str | int) -> None:
-        """Store a connection in Airflow's database; an environment variable for the same connection wins.
+        """Store a connection in Airflow's database. An environment variable for the same connection replaces it.
 
-        ``more``: its other fields: login, password, port, schema.
+        ``more`` are its other fields: login, password, port, schema.
         """
         named = {"connection_id": conn_id, "conn_type": conn_type, "host": host}
         self._request("POST", "/connections", json={**named, **more})
@@ -207,7 +213,7 @@ class AirflowApi:
         self._request("DELETE", f"/connections/{conn_id}", accept=(204,))
 
     def task_log(self, dag_id: str, run_id: str, task: TaskInstance) -> str:
-        """The log of the newest try of a task instance, one line per entry."""
+        """Return the log of the newest try of a task instance, one line per entry."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
         answer = self._request("GET", path, params={"map_index": task["map_index"]}).json()
         return "\n".join(line for entry in answer["content"] for line in _lines(entry))
@@ -257,7 +263,9 @@ class AirflowApi:
         return answer
 
     def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """A question is asked again when no answer comes in time; what changes something is asked once."""
+        """Send a request. A GET is repeated if no answer comes in time; a request that changes something is sent
+        once.
+        """
         for _ in range(ASKED - 1 if method == "GET" else 0):
             with suppress(httpx.TimeoutException):
                 return self._client.request(method, f"/api/v2{path}", **options)
@@ -265,7 +273,7 @@ class AirflowApi:
 
 
 def _lines(entry: Any) -> list[str]:
-    """A log entry as lines of text; exceptions stand after the message, the innermost cause last."""
+    """Return a log entry as lines of text. Exceptions follow the message, the innermost cause last."""
     if not isinstance(entry, dict):
         return [str(entry)]
     errors = entry.get("error_detail") or ()

@@ -58,7 +58,7 @@ class Authority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
     ) -> Identity:
-        """A certificate for ``host`` with the common name ``name``; ``password`` encrypts the key."""
+        """Return a certificate for ``host`` with the common name ``name``; ``password`` encrypts the key."""
         issued = self._authority.issue_cert(host, common_name=name, not_before=not_before, not_after=not_after)
         (part,) = issued.cert_chain_pems
         certificate = self._with_names_not_critical(part.bytes())
@@ -72,7 +72,9 @@ class Authority:
         return identity
 
     def _with_names_not_critical(self, certificate: bytes) -> str:
-        """RabbitMQ's Erlang refuses a client whose certificate has its names in an extension that is critical."""
+        """Sign the certificate again with its names in an extension that is not critical: otherwise RabbitMQ's Erlang
+        refuses it.
+        """
         issued = x509.load_pem_x509_certificate(certificate)
         builder = (
             x509.CertificateBuilder(issued.issuer, issued.subject, issued.public_key(), issued.serial_number)

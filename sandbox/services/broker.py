@@ -31,7 +31,7 @@ from sandbox.services.processes import Child, Service, kept_ports, port_answers,
 # For a small broker on 2 cores, more GC threads and the second compiler cost more at the start than they gain.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8")
 
-# Else librdkafka writes a line to stderr for every failed connection, also when a test has killed the broker.
+# Otherwise librdkafka writes a line to stderr for every failed connection, also after a test has killed the broker.
 QUIET = {"log_level": 2}
 
 LOG4J_TO_STDOUT = """
@@ -72,11 +72,11 @@ class Broker(Service):
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients."""
+        """Return ``host:port`` for clients."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Format the storage when there is none, and return when the broker answers a client."""
+        """Format the storage if there is none, and return when the broker answers a client."""
         (self.state / "log4j2.properties").write_text(LOG4J)
         lines = [f"{name}={value}\n" for name, value in self._properties().items()]
         (self.state / "server.properties").write_text("".join(lines))
@@ -85,15 +85,17 @@ class Broker(Service):
         self._child.wait_ready(self._answers, timeout=180)
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets. Keep a reference until its futures are done: they end with the client."""
+        """Return a client for topics and offsets. Keep a reference until its futures are done: they end with the
+        client.
+        """
         return AdminClient({**QUIET, "bootstrap.servers": self.bootstrap_servers})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until its partitions answer; ``SandboxFailed`` when it exists."""
+        """Create a topic and wait until its partitions answer. Raises ``SandboxFailed`` if it exists."""
         self.create_topics([name], partitions, config)
 
     def create_topics(self, names: Sequence[str], partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create topics that are alike, and wait as ``create_topic`` does."""
+        """Create several topics with the same settings, and wait as ``create_topic`` does."""
         admin = self.admin()
         topics = [NewTopic(name, partitions, replication_factor=1, config=dict(config or {})) for name in names]
         for name, created in admin.create_topics(topics).items():
@@ -108,14 +110,16 @@ class Broker(Service):
         )
 
     def add_partitions(self, topic: str, to: int) -> None:
-        """Give a topic ``to`` partitions and wait as ``create_topic`` does: the broker hears of them a moment later."""
+        """Increase a topic to ``to`` partitions, and wait as ``create_topic`` does: the broker learns of them a moment
+        later.
+        """
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, to)])[topic].result(timeout=120)
         partitions = [TopicPartition(topic, partition) for partition in range(to)]
         wait_until(lambda: _answer(admin, partitions), f"{topic} to have {to} partitions", timeout=120, interval=0.01)
 
     def configure_topic(self, topic: str, option: str, value: str) -> None:
-        """Change an option of a topic and wait until the broker tells it: the controller answers before that."""
+        """Change an option of a topic and wait until the broker reports it: the controller answers before that."""
         admin = self.admin()
         entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
         changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
@@ -129,7 +133,7 @@ class Broker(Service):
         )
 
     def delete_topic(self, *names: str) -> None:
-        """Delete topics and wait until the broker knows it; no error when there is none of that name."""
+        """Delete topics and wait until the broker knows it; no error if a topic does not exist."""
         admin = self.admin()
         for deleted in admin.delete_topics(list(names)).values():
             try:
@@ -137,33 +141,34 @@ class Broker(Service):
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-        # The controller decides, and the broker hears of it a moment later: until then a topic created again under the
-        # name would be told with the id of the old one.
+        # The controller decides, and the broker learns of it a moment later. Until then it would report a topic created
+        # again under the name with the id of the old one.
         wait_until(
-            lambda: not any(_is_told(admin, name) for name in names),
+            lambda: not any(_is_reported(admin, name) for name in names),
             f"topics to be gone: {', '.join(names)}",
             timeout=120,
             interval=0.01,
         )
 
     def producer(self, **config: str | float | bool) -> Producer:
-        """A producer for small numbers of records: they are stored in order, and once unless the broker dies meanwhile.
+        """Return a producer for small numbers of records. They are stored in order, and once unless the broker dies
+        meanwhile.
 
-        For large ones, and for once in any case, ``enable_idempotence=True``: its first batch waits for half a second.
-        Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
+        For large numbers, and to store each record once in any case, use ``enable_idempotence=True``: its first batch
+        waits for half a second. Write options with underscores: ``transactional_id="t"`` is ``transactional.id``.
 
-        Outside a transaction, its ``flush`` raises when a record was not stored: else a partition that it does not know
-        yet would lose records silently.
+        Outside a transaction, ``flush`` raises if a record was not stored. Otherwise a partition that the producer does
+        not know yet would silently lose records.
         """
         defaults: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5}
         if not {"enable_idempotence", "transactional_id"} & config.keys():
-            defaults["max.in.flight.requests.per.connection"] = 1  # a batch that is sent again overtakes none
+            defaults["max.in.flight.requests.per.connection"] = 1  # so a batch that is sent again overtakes no other
         options = {name.replace("_", "."): value for name, value in config.items()}
         told = {} if "transactional_id" in config else {"on_delivery": _stored}
         return Producer({**QUIET, **defaults, **options, **told})
 
     def log_end(self, topic: str, partition: int) -> int:
-        """The offset after the last one of a partition, markers of transactions included."""
+        """Return the offset after the last one of a partition, including markers of transactions."""
         consumer = Consumer({**QUIET, "bootstrap.servers": self.bootstrap_servers, "group.id": "unused"})
         try:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1])
@@ -177,7 +182,7 @@ class Broker(Service):
         return [java(), *JVM, log4j, "-cp", f"{self.jars}/*"]
 
     def wake(self) -> None:
-        """Go on after ``stop_signal``; return when there is a controller again, which gave up a broker asleep."""
+        """Continue after ``stop_signal``, and return when there is a controller again: it gave up the frozen broker."""
         self.cont_signal()
         wait_until(self._has_controller, timeout=60, what="a controller of Kafka")
 
@@ -222,7 +227,7 @@ class Broker(Service):
             "log.retention.check.interval.ms": 5000,
             "log.cleaner.backoff.ms": 1000,
             "log.cleaner.dedupe.buffer.size": 16777216,
-            # Twice a second the controller would write, and sync, a record that says nothing.
+            # Otherwise the controller would write, and sync, an empty record twice a second.
             "metadata.max.idle.interval.ms": 0,
             "num.network.threads": 2,
             "num.io.threads": 4,
@@ -245,12 +250,13 @@ class Broker(Service):
 
 
 def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
-    """The controller knows a new topic first, the broker a moment later; until then it says "not the leader".
+    """Return whether the partitions answer. The controller knows a new topic first, the broker a moment later; until
+    then it says "not the leader".
 
-    A client that meets that answer tries again for seconds, and may send records in another order.
+    A client that gets that answer tries again for seconds, and may send records in another order.
     """
     try:
-        admin.list_topics(timeout=5)  # else this client goes on without the leaders of new topics for over 10 s
+        admin.list_topics(timeout=5)  # otherwise this client does not know the leaders of new topics for over 10 s
         newest: Callable[[], OffsetSpec] = OffsetSpec.latest
         for answer in admin.list_offsets({partition: newest() for partition in partitions}, request_timeout=5).values():
             answer.result(timeout=120)
@@ -259,8 +265,8 @@ def _answer(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
     return True
 
 
-def _is_told(admin: AdminClient, topic: str) -> bool:
-    """Whether the broker still tells of the topic."""
+def _is_reported(admin: AdminClient, topic: str) -> bool:
+    """Return whether the broker still reports the topic."""
     try:
         admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=120)
     except KafkaException as error:

@@ -25,10 +25,10 @@ from sandbox.services.guard import PR_SET_PDEATHSIG, prctl
 from sandbox.services.processes import Child, Service, free_port, tail
 from sandbox.services.s3 import Bucket, created
 
-FOLDER = "ceph-"  # and the id of the process whose store it is
+FOLDER = "ceph-"  # followed by the id of the process that owns the store
 READY_S = 180  # 13 s on idle cores
 
-# The gateway makes seven pools; each has the fewest placement groups, since each of those is created by itself.
+# The gateway makes seven pools, each with the fewest placement groups, because groups are created one by one.
 _SETTINGS = """\
 [global]
 fsid = {fsid}
@@ -138,7 +138,7 @@ class Ceph(Service):
         self._behind = []
 
     def create_bucket(self, name: str) -> Bucket:
-        """A new bucket of a new user."""
+        """Create a bucket of a new user, and return it."""
         key_id, secret = secrets.token_hex(10).upper(), secrets.token_hex(20)
         self._run(
             "radosgw-admin", "user", "create", "-n", "client.gateway", "--uid", f"user-{uuid.uuid4().hex}",
@@ -157,14 +157,14 @@ class Ceph(Service):
 
     def _launch(self, name: str, *command: str) -> Child:
         log, words = self.logs / f"ceph-{name}.log", [*command, "-c", "ceph.conf"]
-        # Asked to end, the OSD would first write its memory to the disk.
+        # On SIGTERM, the OSD would first write its memory to the disk.
         child = Child(f"Ceph's {name}", words, log, cwd=self.state, stop_signal=signal.SIGKILL)
         if name != "gateway":
             self._behind.append(child)
         return child
 
     def _run(self, *command: str) -> None:
-        """A program of Ceph that ends by itself."""
+        """Run a program of Ceph that ends by itself."""
         log = self.logs / "ceph-programs.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
@@ -180,7 +180,7 @@ class Ceph(Service):
 
 
 def _key() -> str:
-    """A key as Ceph writes it: kind 1, a time, 16 random bytes."""
+    """Return a key in Ceph's format: kind 1, a time, 16 random bytes."""
     return base64.b64encode(struct.pack("<hiih", 1, int(time.time()), 0, 16) + secrets.token_bytes(16)).decode()
 
 
@@ -189,7 +189,7 @@ def _end_with_us() -> None:
 
 
 def run_beside(command: Sequence[str]) -> int:
-    """Run a command beside a store; its exit status."""
+    """Run a command beside a store, and return its exit status."""
     STATE.mkdir(exist_ok=True)
     for left in STATE.glob(f"{FOLDER}*"):
         if not Path("/proc", left.name.rpartition("-")[2]).exists():  # of a run that was killed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """``start``: seconds after the clock was created. ``seconds``: how long the step took."""
+    """A measured step. ``start``: seconds after the clock was created. ``seconds``: its duration."""
 
     name: str
     start: float
@@ -17,7 +17,7 @@ class Step:
 
 
 class Clock:
-    """Steps may come from any thread."""
+    """Measures steps, which may come from any thread."""
 
     def __init__(self) -> None:
         self._zero = time.monotonic()
@@ -26,7 +26,7 @@ class Clock:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure the block, also when it fails."""
+        """Measure the block, also if it fails."""
         start = time.monotonic()
         try:
             yield
@@ -36,11 +36,11 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was created."""
+        """Return the seconds since the clock was created."""
         return time.monotonic() - self._zero
 
     @property
     def steps(self) -> list[Step]:
-        """The finished steps, ordered by start."""
+        """Return the finished steps, ordered by start."""
         with self._lock:
             return sorted(self._steps, key=lambda step: step.start)

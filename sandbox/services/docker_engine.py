@@ -1,8 +1,8 @@
 """An engine of Docker on its own socket and data, from unpacked packages; root only.
 
-It changes nothing of the machine's network but the bridges of its networks, which go with them: no firewall, no
-forwarding. So containers reach each other, and this machine their published ports, but they reach nothing outside. Only
-an image is built with the machine's own network.
+It changes nothing of the machine's network except the bridges of its networks, which it removes with them: no firewall,
+no forwarding. So containers reach each other, and this machine reaches their published ports, but containers reach
+nothing outside. Only an image is built with the machine's own network.
 """
 
 import shutil
@@ -14,8 +14,8 @@ from sandbox.bootstrap import docker_engine as programs
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, tail
 
-TRUSTED = Path("/usr/local/share/ca-certificates")  # of whoever administers the machine
-SUITE = "bookworm"  # of the stand-in: the Debian of Airflow's image
+TRUSTED = Path("/usr/local/share/ca-certificates")  # certificates that the machine's administrator trusts
+SUITE = "bookworm"  # the Debian of Airflow's image, which the imported image replaces
 
 
 class DockerEngine(Service):
@@ -43,7 +43,7 @@ class DockerEngine(Service):
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def docker(self, *words: str | Path, **variables: str) -> str:
-        """What a command of Docker's client printed; ``SandboxFailed`` when it fails."""
+        """Run a command of Docker's client and return its output. Raises ``SandboxFailed`` if it fails."""
         done = self._call(*words, **variables)
         if done.returncode != 0:
             command = " ".join(map(str, words))
@@ -61,7 +61,7 @@ class DockerEngine(Service):
         return bool(self.docker("images", "--quiet", tag).strip())
 
     def import_debian(self, tag: str) -> None:
-        """Make an image of a smallest Debian, which trusts the certificates that this machine trusts."""
+        """Make an image of a minimal Debian, which trusts the certificates that this machine trusts."""
         root = self.folder / "debian"
         shutil.rmtree(root, ignore_errors=True)
         command = ["debootstrap", "--variant=minbase", "--include=ca-certificates,curl", SUITE, str(root)]

@@ -25,7 +25,9 @@ SQLITE = Jar(
 
 
 class DynamoDB(Service):
-    """One server; it loses its tables when it stops. ``home`` keeps the program for later starts, ``state`` its log."""
+    """One server, which loses its tables when it stops. ``home`` keeps the program for later starts, ``state`` has its
+    log.
+    """
 
     def __init__(self, state: Path, home: Path) -> None:
         self.log = state.resolve() / "logs" / "dynamodb.log"
@@ -37,7 +39,7 @@ class DynamoDB(Service):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Fetch the program unless it is there, and return when the server answers."""
+        """Fetch the program if it is missing, and return when the server answers."""
         jars = fetch_for_tests("dynamodb", self._home)
         libraries = fetch_file(SQLITE, self._home, "so").parent
         command = [java(), *JVM, f"-Dsqlite4java.library.path={libraries}", "-cp", f"{jars}/*", SERVER]
@@ -46,11 +48,11 @@ class DynamoDB(Service):
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
 
     def client(self) -> Any:
-        """A client with all rights."""
+        """Return a client with all rights."""
         session: Any = boto3.Session(aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET)
         return session.client("dynamodb", endpoint_url=self.endpoint_url, region_name="us-east-1")
 
     def connection(self, endpoint_url: str = "") -> str:
-        """The value of ``AIRFLOW_CONN_..`` for the server, or for a proxy in front of it."""
+        """Return the value of ``AIRFLOW_CONN_..`` for the server, or for a proxy in front of it."""
         extra = {"endpoint_url": endpoint_url or self.endpoint_url, "region_name": "us-east-1"}
         return json.dumps({"conn_type": "aws", "login": KEY_ID, "password": SECRET, "extra": extra})

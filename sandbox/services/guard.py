@@ -26,7 +26,7 @@ LINUX = sys.platform == "linux"
 
 
 def prctl(option: int, value: int) -> None:
-    """The system call `prctl`; does nothing outside Linux."""
+    """Call the system call `prctl`; do nothing outside Linux."""
     if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -53,7 +53,7 @@ def become_command(guard_pid: int, user: str, command: list[str]) -> None:
 
 
 def descendants() -> list[int]:
-    """Every process below this one, from /proc; nothing outside Linux."""
+    """Return every process below this one, from /proc; none outside Linux."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*") if LINUX else ():
         with contextlib.suppress(OSError):
@@ -70,7 +70,9 @@ def descendants() -> list[int]:
 
 
 def reap(main: int) -> int | None:
-    """Collect ended children. Returns the command's exit code if it ended (128 + signal after a signal), else None."""
+    """Collect ended children. Return the command's exit code if it has ended (128 + signal after a signal), else
+    None.
+    """
     code = None
     while True:
         try:
@@ -106,7 +108,9 @@ def stop(main: int, first: int, grace: float) -> None:
 
 
 def group_lives(main: int) -> bool:
-    """Whether the command's process group has a member, outside Linux, where ``descendants`` finds nothing."""
+    """Return whether the command's process group has a member; only outside Linux, where ``descendants`` finds
+    nothing.
+    """
     try:
         os.killpg(main, 0)
     except OSError:

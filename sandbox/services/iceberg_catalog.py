@@ -1,7 +1,7 @@
-"""A real REST catalog of Iceberg tables on a free port of 127.0.0.1: Iceberg's own server, which its tests have.
+"""A real REST catalog of Iceberg tables on a free port of 127.0.0.1: the server of Iceberg's own tests.
 
 It keeps its tables in PostgreSQL, and their metadata below a folder of this machine or in a bucket. Any login gets a
-token. The jars are fetched when it is first started: 50 MB.
+token. The jars are fetched at the first start: 50 MB.
 """
 
 import os
@@ -20,7 +20,7 @@ JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"
 # Stores that are not AWS may refuse checksums behind the bytes.
 SDK = ("-Daws.requestChecksumCalculation=WHEN_REQUIRED", "-Daws.responseChecksumValidation=WHEN_REQUIRED")
 
-# Jetty starts what such a file describes, so there is no Java of ours to compile.
+# Jetty starts a server from such a file, so we need not compile any Java.
 _SERVER = """\
 <!DOCTYPE Configure PUBLIC "-//Jetty//Configure//EN" "configure_10_0.dtd">
 <Configure id="server" class="org.eclipse.jetty.server.Server">
@@ -79,7 +79,7 @@ class IcebergCatalog(Service):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Fetch the jars unless they are there, and return when the catalog answers."""
+        """Fetch the jars if they are missing, and return when the catalog answers."""
         jars = fetch_for_tests("catalog", self._home)
         entries = "".join(
             f"<Entry><Item>{escape(key)}</Item><Item>{escape(value)}</Item></Entry>"
@@ -111,7 +111,7 @@ def _bucket_of(s3: Bucket) -> dict[str, str]:
 
 
 def jdbc_options(dsn: str) -> dict[str, str]:
-    """What Iceberg's Java needs for a SQL catalog in this database."""
+    """Return the options of Iceberg's Java for a SQL catalog in this database."""
     parts = psycopg.conninfo.conninfo_to_dict(dsn)
     return {
         "uri": f"jdbc:postgresql://{parts['host']}:{parts['port']}/{parts['dbname']}",

@@ -1,7 +1,7 @@
 """A real Kafka Connect in one JVM, with Debezium's connector for PostgreSQL and Avro with a registry.
 
-The jars are fetched when it is first started: 100 MB. Its connectors are files. A later start with the same state
-folder goes on at the offsets that the one before has stored.
+The jars are fetched at the first start: 100 MB. Its connectors are files. A later start with the same state folder
+continues from the stored offsets.
 """
 
 import json
@@ -26,9 +26,9 @@ AVRO: Final = "io.apicurio.registry.utils.converter.AvroConverter"
 
 
 class KafkaConnect(Service):
-    """One worker. ``home`` keeps the jars for later starts, ``state`` its offsets, files and log.
+    """One worker. ``home`` keeps the jars for later starts; ``state`` has its offsets, files and log.
 
-    ``connectors``: the settings of each, by name; they are read at each start.
+    ``connectors`` are the settings of each connector, by name; they are read at each start.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class KafkaConnect(Service):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Fetch the jars unless they are there, and return when each connector has a task that runs."""
+        """Fetch the jars if they are missing, and return when each connector has a running task."""
         program, converter = (fetch_for_tests(name, self._home) for name in ("connect", "converter"))
         logger = fetch_for_tests("kafka", self._home)  # the worker's own set has nothing that writes a log
         self._install("debezium", fetch_for_tests("debezium", self._home))
@@ -59,10 +59,10 @@ class KafkaConnect(Service):
         self._child.wait_ready(self.runs, timeout=240)
 
     def kill(self) -> None:
-        """SIGKILL, but not while the file of offsets is half written.
+        """Send SIGKILL, but not while the file of offsets is half written.
 
-        Only a worker alone keeps them in a file, and it writes over it: of a file that is cut off it says nothing, and
-        begins with a new snapshot, which has no deletions of the time between. Workers of a cluster have a topic.
+        Only a standalone worker keeps offsets in a file, which it overwrites. If the file is truncated, it silently
+        begins with a new snapshot, which lacks the deletions since then. Workers of a cluster use a topic.
         """
         process, offsets = psutil.Process(self.pid), self.state / "offsets"
         while True:
@@ -77,7 +77,7 @@ class KafkaConnect(Service):
     def wait_for_offset(self, name: str, reached: Any, *, timeout: float = 240) -> None:
         """Return when the connector has stored an offset for which ``reached(offset)`` is true.
 
-        ``SandboxFailed`` if a connector fails meanwhile.
+        Raises ``SandboxFailed`` if a connector fails meanwhile.
         """
         wait_until(
             lambda: self.runs() and any(map(reached, self._offsets(name))),
@@ -91,7 +91,7 @@ class KafkaConnect(Service):
         return [each["offset"] for each in answer.json()["offsets"]] if answer.status_code == 200 else []
 
     def _install(self, plugin: str, jars: Path) -> None:
-        """Each folder in the folder of plugins has class loaders of its own."""
+        """Link a plugin's jars into the folder of plugins, where each folder has class loaders of its own."""
         link = self.state / "plugins" / plugin
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -107,8 +107,8 @@ class KafkaConnect(Service):
             "offset.storage.file.filename": str(self.state / "offsets"),
             "offset.flush.interval.ms": "1000",
             "plugin.path": str(self.state / "plugins"),
-            # Looking into all jars takes ten seconds. The converter says in none of its own what it is: it is beside
-            # the worker's classes.
+            # To scan all jars takes ten seconds. The converter's jars do not declare it as a plugin, so it is on the
+            # worker's class path.
             "plugin.discovery": "service_load",
             "listeners": self.url,
         }
@@ -120,7 +120,7 @@ class KafkaConnect(Service):
         return path
 
     def runs(self) -> bool:
-        """Return whether each connector has a task that runs; ``SandboxFailed`` if one has failed."""
+        """Return whether each connector has a running task. Raises ``SandboxFailed`` if one has failed."""
         try:
             if not port_answers(self.port):
                 return False
@@ -139,7 +139,7 @@ class KafkaConnect(Service):
 
 
 def is_whole(file: bytes) -> bool:
-    """Return whether a file has a whole ``HashMap<byte[], byte[]>``, as Java's serialization writes it."""
+    """Return whether a file has a complete ``HashMap<byte[], byte[]>`` in Java's serialization."""
     head, mark, rest = file.partition(b"\x77\x08")  # a block of 8 bytes: the numbers of buckets and of entries
     if not mark or b"java.util.HashMap" not in head or len(rest) < 8:
         return False
@@ -154,13 +154,15 @@ def is_whole(file: bytes) -> bool:
 
 
 def schemas_beside() -> dict[str, str]:
-    """Settings of a connector that writes JSON with the schema beside each record and key."""
+    """Return settings for a connector that writes JSON with the schema beside each record and key."""
     return {f"{part}.converter{name}": value for part in ("key", "value")
             for name, value in (("", JSON), (".schemas.enable", "true"))}  # fmt: skip
 
 
 def avro(registry: str) -> dict[str, str]:
-    """Settings of a connector that writes Avro and registers its schemas; ``registry`` is Apicurio's own API, v2."""
+    """Return settings for a connector that writes Avro and registers its schemas; ``registry`` is Apicurio's own API,
+    v2.
+    """
     options = {"url": registry, "auto-register": "true", "find-latest": "true", "as-confluent": "true",
                "use-id": "contentId", "headers.enabled": "false"}  # fmt: skip
     made = {"schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}

@@ -1,6 +1,6 @@
 """Kafka's own programs for the shell of `make up`, as far as Tidemark's messages name them, without their 30 jars.
 
-`kafka-topics.sh` and `kafka-configs.sh` take the words that Apache Kafka's programs of these names take.
+`kafka-topics.sh` and `kafka-configs.sh` accept the same words as Apache Kafka's programs of these names.
 """
 
 import argparse
@@ -36,7 +36,9 @@ def write_programs(folder: Path) -> Path:
 
 
 def main(program: str, words: Sequence[str]) -> str:
-    """Do what the words say, and return what to print; ``KafkaException`` with the broker's words when it refuses."""
+    """Do what the words say, and return the output. Raises ``KafkaException`` with the broker's words if the broker
+    refuses.
+    """
     options = _parser(program).parse_args(words)
     admin = AdminClient({"bootstrap.servers": options.bootstrap_server or os.environ["KAFKA_BOOTSTRAP_SERVERS"]})
     if program == "kafka-configs.sh":

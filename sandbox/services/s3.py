@@ -1,8 +1,7 @@
-"""The S3 of tests: a prefix of a bucket, in an emulator of the API (moto's server) or in the store that the environment
-names.
+"""The S3 of tests: a prefix of a bucket, in an emulator of the API (moto's server) or in the store of the environment.
 
-The emulator has what we need of S3 (conditional PUT, multipart uploads, strongly consistent lists) and accepts any
-access key; in tests a proxy answers with the refusals of a real store.
+The emulator has the features of S3 that we need (conditional PUT, multipart uploads, strongly consistent lists) and
+accepts any access key. In tests a proxy adds the refusals of a real store.
 """
 
 import json
@@ -26,7 +25,7 @@ VARIABLES = {
     "secret": "TIDEMARK_TEST_S3_SECRET",
 }
 REGION = "us-east-1"
-REMOVED_AT_ONCE = 1000  # the most that one request may name
+REMOVED_AT_ONCE = 1000  # the most objects that one request may name
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Bucket:
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str] = os.environ) -> "Bucket | None":
-        """The store that ``TIDEMARK_TEST_S3_..`` names; None when none of them is set."""
+        """Return the store that ``TIDEMARK_TEST_S3_..`` names; None if none of them is set."""
         given = {field: variables[name].rstrip("/") for field, name in VARIABLES.items() if variables.get(name)}
         missing = [name for field, name in VARIABLES.items() if field not in given]
         if given and missing:
@@ -49,7 +48,7 @@ class Bucket:
         return cls(**given) if given else None
 
     def environment(self) -> dict[str, str]:
-        """The variables that name this place."""
+        """Return the variables that name this place."""
         return {name: str(getattr(self, field)) for field, name in VARIABLES.items()}
 
     @property
@@ -58,14 +57,14 @@ class Bucket:
 
     @property
     def prefix(self) -> str:
-        """Where the keys of objects begin; empty for the whole bucket."""
+        """Return the begin of the keys of objects; empty for the whole bucket."""
         return self.root.removeprefix("s3://").partition("/")[2]
 
     def below(self, folder: str) -> "Bucket":
         return replace(self, root=f"{self.root}/{folder}")
 
     def client(self) -> Any:
-        """A client with all rights."""
+        """Return a client with all rights."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint_url,
@@ -75,12 +74,12 @@ class Bucket:
         )
 
     def connection(self, endpoint_url: str = "") -> str:
-        """The value of ``AIRFLOW_CONN_..`` for the store, or for a proxy in front of it."""
+        """Return the value of ``AIRFLOW_CONN_..`` for the store, or for a proxy in front of it."""
         extra = {"endpoint_url": endpoint_url or self.endpoint_url, "region_name": REGION}
         return json.dumps({"conn_type": "aws", "login": self.key_id, "password": self.secret, "extra": extra})
 
     def uploads(self) -> list[tuple[str, str]]:
-        """(key, id) of the unfinished uploads below the prefix. Not every store lists them by a prefix."""
+        """Return (key, id) of the unfinished uploads below the prefix. Not every store lists uploads by prefix."""
         pages = self.client().get_paginator("list_multipart_uploads").paginate(Bucket=self.name)
         uploads = [(upload["Key"], upload["UploadId"]) for page in pages for upload in page.get("Uploads", ())]
         return sorted(upload for upload in uploads if upload[0].startswith(f"{self.prefix}/"))
@@ -97,7 +96,7 @@ class Bucket:
 
 
 class S3Emulator(Service):
-    """One server; it loses its objects when it stops."""
+    """One server, which loses its objects when it stops."""
 
     def __init__(self, state: Path) -> None:
         self.log = state.resolve() / "logs" / "s3.log"
@@ -111,7 +110,7 @@ class S3Emulator(Service):
         self._child.wait_ready(lambda: port_answers(self.port), timeout=60)
 
     def create_bucket(self, name: str) -> Bucket:
-        """A new bucket, with new keys; the emulator accepts any."""
+        """Create a bucket with new keys and return it; the emulator accepts any keys."""
         return created(
             f"http://127.0.0.1:{self.port}",
             name,
@@ -121,7 +120,7 @@ class S3Emulator(Service):
 
 
 def created(endpoint_url: str, name: str, key_id: str, secret: str) -> Bucket:
-    """A new bucket of a store."""
+    """Create a bucket in a store and return it."""
     bucket = Bucket(f"s3://{name}", endpoint_url, key_id, secret)
     bucket.client().create_bucket(Bucket=name)
     return bucket

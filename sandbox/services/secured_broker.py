@@ -32,7 +32,9 @@ ISSUER = "https://example.com/tokens"
 
 
 class SecuredBroker(Broker):
-    """``users``: name to password, for PLAIN and SCRAM. ``jwks``: a file with keys of tokens; None: no OAUTHBEARER."""
+    """A secured broker. ``users``: name to password, for PLAIN and SCRAM. ``jwks``: a file with the keys of tokens;
+    None: no OAUTHBEARER.
+    """
 
     def __init__(self, state: Path, jars: Path, users: Mapping[str, str], jwks: Path | None = None) -> None:
         super().__init__(state, jars)
@@ -47,7 +49,7 @@ class SecuredBroker(Broker):
         )
 
     def address(self, listener: str) -> str:
-        """``host:port`` of a listener, with the host that its certificate names."""
+        """Return ``host:port`` of a listener, with the host that its certificate names."""
         return f"localhost:{self.ports[listener]}"
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
 """PostgreSQL 15 of Debian as the source of changes: with hstore, citext and ltree, and `wal_level=logical`.
 
-It is fetched when it is first started: 30 MB.
+It is fetched at the first start: 30 MB.
 """
 
 import shutil
@@ -21,7 +21,7 @@ class SourceDatabase(Postgres):
         self._programs_home = programs_home.resolve()
 
     def remove(self) -> None:
-        """Delete its programs and data outside the state folder. It must be stopped."""
+        """Delete its programs and data outside the state folder. The server must be stopped."""
         remove_home(self.state.parent)
 
     def _install(self, home: Path) -> None:

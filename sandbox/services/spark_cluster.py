@@ -31,7 +31,7 @@ INHERITED = (
 
 
 def spark_home() -> Path:
-    """The folder of PySpark, which has jars and scripts as a Spark installation does."""
+    """Return the folder of PySpark, which has jars and scripts like a Spark installation."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SandboxFailed("PySpark is not installed", next_step="make setup")
@@ -39,13 +39,15 @@ def spark_home() -> Path:
 
 
 def _archive() -> list[str]:
-    """The option for the archive of Spark's classes, if this checkout has made one."""
+    """Return the option for the archive of Spark's classes, if this checkout has made one."""
     path = class_archive(STATE / "jars" / "spark")
     return [f"-XX:SharedArchiveFile={path}", NO_WORD] if path else []
 
 
 class SparkCluster(Service):
-    """Each worker has one core and 1 GiB. ``environment``: more variables for executors, beside PATH and JAVA_HOME."""
+    """A cluster; each worker has one core and 1 GiB. ``environment``: more variables for executors, beside PATH and
+    JAVA_HOME.
+    """
 
     def __init__(self, state: Path, *, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
         self.state = state.resolve() / "spark-cluster"
@@ -88,7 +90,7 @@ class SparkCluster(Service):
         self.workers = []
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL to a worker and its executors, as when their machine fails."""
+        """Send SIGKILL to a worker and its executors, as if their machine failed."""
         self.workers[number].kill(tree=True)
 
     def _launch(self, name: str, main: str, *arguments: str) -> Child:
@@ -106,7 +108,7 @@ class SparkCluster(Service):
         )
 
     def _alive(self) -> int | None:
-        """The number of workers that the master calls alive; None while it does not answer."""
+        """Return the number of workers that the master calls alive; None while it does not answer."""
         with contextlib.suppress(OSError, ValueError):
             page = f"http://127.0.0.1:{self._page}/json/"
             with urllib.request.urlopen(page, timeout=5) as answer:

@@ -1,4 +1,6 @@
-"""A Spark Connect server that stays up, started as users start it: ``tidemark spark serve``, on a free port."""
+"""A Spark Connect server that stays up, started in the same way as by users: ``tidemark spark serve``, on a free
+port.
+"""
 
 import os
 import sys
@@ -11,9 +13,11 @@ READY_S = 120
 
 
 class SparkServer(Service):
-    """Its port stays the same for the state folder, unless another process has taken it. ``environment``: variables
-    beside ours, TIDEMARK_SPARK_JARS among them, and the connections of sinks where others than this user's processes
-    on this machine ask it."""
+    """One server. Its port stays the same for the state folder, unless another process has taken it.
+
+    ``environment``: variables beside ours, with TIDEMARK_SPARK_JARS. It also has the connections of sinks, if clients
+    other than this user's processes on this machine use the server.
+    """
 
     def __init__(self, state: Path, environment: Mapping[str, str] | None = None, *, master: str = "local[*]") -> None:
         self.state = state.resolve() / "spark-server"
@@ -25,7 +29,7 @@ class SparkServer(Service):
 
     @property
     def remote(self) -> str:
-        """For TIDEMARK_SPARK_REMOTE."""
+        """Return the value of TIDEMARK_SPARK_REMOTE."""
         return f"sc://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -33,7 +37,7 @@ class SparkServer(Service):
         self.wait_ready()
 
     def begin(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start it without waiting until it answers; with more variables, if any."""
+        """Start it without waiting until it answers; with more variables, if given."""
         self._environment |= environment or {}
         command = [sys.executable, "-m", "tidemark.cli", "spark", "serve", "--port", str(self.port)]
         variables = {**os.environ, **self._environment, "TMPDIR": str(self.state)}

@@ -23,7 +23,7 @@ from tidemark.database.migrate import migrate
 DATABASE = "tidemark"
 METADATA = "airflow"
 SHELL_FILE = "env"
-# In a shell each command of Airflow would print ten lines of log, and a warning of a package that draws DAGs.
+# Otherwise each command of Airflow in a shell prints ten lines of log, and a warning of a package that draws DAGs.
 QUIET_AIRFLOW = {
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
     "PYTHONWARNINGS": "ignore:Could not import graphviz",
@@ -82,7 +82,7 @@ class Stack:
             self._lock.release()
 
     def wait_airflow(self) -> Airflow:
-        """Airflow, once it and the Spark Connect server are healthy; raises the error when one did not start."""
+        """Return Airflow, once it and the Spark Connect server are healthy. Raises the error if one did not start."""
         assert self._healthy is not None, "not started"
         airflow = self._healthy.result()
         with self.clock.step("Spark"):
@@ -91,9 +91,9 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables by which Tidemark's command line and tasks find these services."""
+        """Return the environment variables with which Tidemark's command line and tasks find these services."""
         kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.bootstrap_servers}}
-        # With engine: submit, two threads for each slice: those that Airflow runs at the same time share the cores.
+        # With engine: submit, two threads for each slice: slices that Airflow runs at the same time share the cores.
         spark = {"conn_type": "spark", "host": "local[2]"}
         return {
             "TIDEMARK_DB": self.postgres.dsn(DATABASE),
@@ -108,7 +108,7 @@ class Stack:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Where each service listens, by its name."""
+        """Return the port of each service, by its name."""
         assert self._airflow is not None, "not started"
         return {
             "PostgreSQL": self.postgres.port, "Kafka": self.broker.port, "the Spark Connect server": self.spark.port,
@@ -116,7 +116,9 @@ class Stack:
         }  # fmt: skip
 
     def _write_shell_file(self, airflow: Airflow) -> None:
-        """Write the variables for a shell, `. .tidemark/env`: there tidemark, airflow and psql use these services."""
+        """Write the variables for a shell, `. .tidemark/env`, in which tidemark, airflow and psql use these
+        services.
+        """
         path = self.state / SHELL_FILE
         path.touch(mode=0o600)
         path.write_text(shell_text(self.environment, airflow, self.postgres, self.broker))
@@ -143,7 +145,7 @@ class Stack:
 
 
 def shell_text(variables: Mapping[str, str], airflow: Airflow, postgres: Postgres, broker: Broker) -> str:
-    """What a shell reads to use these services; ``variables``: those of Tidemark."""
+    """Return the text that a shell reads to use these services; ``variables`` are those of Tidemark."""
     settings = {
         **variables,
         **airflow.settings,
@@ -165,7 +167,7 @@ class LockFile:
         self._file: TextIO | None = None
 
     def acquire(self) -> None:
-        """Raises ``SandboxBusy``, with the holder's process id, when another process holds the lock."""
+        """Take the lock. Raises ``SandboxBusy``, with the holder's process id, if another process holds it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+")
         try:
@@ -184,7 +186,7 @@ class LockFile:
         self._file = file
 
     def release(self) -> None:
-        """No error when the lock is not held."""
+        """Release the lock; no error if it is not held."""
         if self._file is not None:
             self._file.truncate(0)
             self._file.close()

@@ -1,7 +1,7 @@
-"""Publishes to RabbitMQ's streams, for tests: what another's client writes, so that ours does not test itself.
+"""Publishes to RabbitMQ's streams, for tests, with another client's code, so that our client does not test itself.
 
-The frames and the AMQP 1.0 messages are those of `rstream`. Its connections need asyncio and do not count
-confirmations of compressed entries, so the socket is our own: each call opens one, and outlives no kill of the server.
+Frames and AMQP 1.0 messages come from `rstream`. Its connections need asyncio and do not count confirmations of
+compressed entries, so the socket is our own: each call opens one, which does not survive a kill of the server.
 """
 
 import gzip
@@ -27,7 +27,7 @@ Message = bytes | AMQPMessage | RawMessage
 Answer = TypeVar("Answer", bound=schema.Frame)
 
 # The codes of the protocol. Java's and Go's clients frame Snappy; a client with a codec of its own may write one block.
-# 5 stands for no codec.
+# 5 is the code of no codec.
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy-block": 2, "lz4": 3, "zstd": 4, "unknown": 5}
 FRAME = 1 << 20  # bytes
 FRAME_ENTRIES, UNCONFIRMED_ENTRIES = 1_000, 10_000
@@ -35,7 +35,7 @@ FRAME_ENTRIES, UNCONFIRMED_ENTRIES = 1_000, 10_000
 
 @dataclass(frozen=True)
 class Login:
-    """Where and as whom; an empty user logs in by the certificate of ``tls``."""
+    """Port and user of a login; an empty user logs in with the certificate of ``tls``."""
 
     port: int
     user: str
@@ -58,7 +58,7 @@ class Connection:
 
     def __init__(self, login: Login) -> None:
         plain = socket.create_connection(("127.0.0.1", login.port), timeout=30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each request waits for 40 ms
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise each request waits for 40 ms
         self._socket = login.tls.wrap_socket(plain, server_hostname="127.0.0.1") if login.tls else plain
         self._numbers = count(1)
         self._received = bytearray()
@@ -85,11 +85,11 @@ class Connection:
         self.ask(schema.Open(self.number(), login.vhost))
 
     def limit(self, seconds: float) -> None:
-        """How long to wait for a frame."""
+        """Set how long to wait for a frame."""
         self._socket.settimeout(seconds)
 
     def number(self) -> int:
-        """A new correlation id."""
+        """Return a new correlation id."""
         return next(self._numbers)
 
     def send(self, frame: schema.Frame) -> None:
@@ -97,11 +97,11 @@ class Connection:
         self.send_bytes(encode_frame(frame))
 
     def send_bytes(self, frame: bytes) -> None:
-        """Send a frame that is encoded."""
+        """Send an encoded frame."""
         self._socket.sendall(frame)
 
     def ask(self, frame: schema.Frame) -> schema.Frame:
-        """Send a request and return its answer; ``StreamRefused`` when that is an error."""
+        """Send a request and return its answer. Raises ``StreamRefused`` if the answer is an error."""
         self.send(frame)
         while True:
             answer = self.receive()
@@ -112,13 +112,13 @@ class Connection:
                 return answer
 
     def wait(self, kind: type[Answer]) -> Answer:
-        """The next frame of a kind."""
+        """Return the next frame of a kind."""
         while not isinstance(frame := self.receive(), kind):
             pass
         return frame
 
     def receive(self) -> schema.Frame:
-        """The next frame; ``ConnectionError`` when the server is gone, ``TimeoutError`` after 30 s."""
+        """Return the next frame. Raises ``ConnectionError`` if the server is gone, ``TimeoutError`` after 30 s."""
         size = int.from_bytes(self._read(4))
         frame = decode_frame(self._read(size))
         if isinstance(frame, schema.Close):
@@ -137,10 +137,10 @@ class Connection:
 
 
 class Publisher:
-    """Publishes over one connection; with a name, the server drops entries whose ids it has from that name.
+    """Publishes over one connection. With a name, the server drops entries whose ids it already has from that name.
 
-    Ids count up from 1, of a name from the last one that is stored, or from ``first_id``. An entry is a message, or a
-    number of them in a sub-batch.
+    Ids count up from ``first_id``; by default from 1, or after the last stored id of the name. An entry is a message,
+    or several messages in a sub-batch.
     """
 
     def __init__(self, connection: Connection, stream: str, name: str = "", first_id: int | None = None) -> None:
@@ -152,7 +152,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> int:
-        """The number of entries that the server has confirmed."""
+        """Return the number of entries that the server has confirmed."""
         return self._sent - len(self._unconfirmed)
 
     def send(self, messages: Iterable[Message], codec: str | None = None, per_entry: int = 1) -> None:
@@ -191,7 +191,9 @@ class Publisher:
         return ids
 
     def _wait_confirmed(self, most: int) -> None:
-        """Read answers until at most so many entries are unconfirmed: else both sides would wait to be read."""
+        """Read answers until at most ``most`` entries are unconfirmed: otherwise both sides would wait for the other to
+        read.
+        """
         while len(self._unconfirmed) > most:
             frame = self._connection.receive()
             if isinstance(frame, schema.PublishConfirm):
@@ -201,7 +203,7 @@ class Publisher:
 
 
 class Streams:
-    """Streams of one virtual host, as one user sees them."""
+    """The streams of one virtual host, for one user."""
 
     def __init__(self, login: Login) -> None:
         self.login = login
@@ -209,9 +211,9 @@ class Streams:
     def create_stream(
         self, name: str, *, max_bytes: int | None = None, segment_bytes: int | None = None, max_age: str = ""
     ) -> None:
-        """Create a stream. The server drops whole segments only, when it begins another one.
+        """Create a stream. The server drops only whole segments, when it begins another one.
 
-        ``segment_bytes``: of a segment, 500 MB by default. ``max_age``: such as ``1h``.
+        ``segment_bytes``: the size of a segment, by default 500 MB. ``max_age``: such as ``1h``.
         """
         arguments = {"max-length-bytes": max_bytes, "stream-max-segment-size-bytes": segment_bytes, "max-age": max_age}
         given = [schema.Property(key, str(value)) for key, value in arguments.items() if value]
@@ -225,7 +227,7 @@ class Streams:
 
     @contextmanager
     def publisher(self, stream: str, name: str = "", first_id: int | None = None) -> Iterator[Publisher]:
-        """A publisher with a connection of its own."""
+        """Open a publisher with a connection of its own."""
         with Connection(self.login) as connection:
             yield Publisher(connection, stream, name, first_id)
 
@@ -245,7 +247,7 @@ class Streams:
         raise SandboxFailed(f"{most} messages, and {stream} has all", next_step="give it max_bytes and segment_bytes")
 
     def first_offset(self, stream: str) -> int | None:
-        """The offset of the first chunk; None when the stream delivers none within a second."""
+        """Return the offset of the first chunk; None if the stream delivers none within a second."""
         first = schema.OffsetSpec(OffsetType.FIRST)
         with Connection(self.login) as connection:
             connection.ask(schema.Subscribe(connection.number(), 1, stream, first, 1, []))
@@ -256,18 +258,20 @@ class Streams:
                 return None
 
     def store_offset(self, stream: str, name: str, offset: int) -> None:
-        """Store the offset of a named consumer, and wait until the server tells it: the frame has no answer."""
+        """Store the offset of a named consumer, and wait until the server reports it, because the frame has no
+        answer.
+        """
         with Connection(self.login) as connection:
             connection.send(schema.StoreOffset(name, stream, offset))
             wait_until(lambda: _stored_offset(connection, stream, name) == offset, f"the offset of {name}", timeout=30)
 
     def last_id(self, stream: str, name: str) -> int:
-        """The last id that is stored of a named publisher; 0 when there is none."""
+        """Return the last stored id of a named publisher, or 0."""
         with Connection(self.login) as connection:
             return _last_id(connection, stream, name)
 
     def query_offset(self, stream: str, name: str) -> int | None:
-        """The stored offset of a named consumer; None when there is none."""
+        """Return the stored offset of a named consumer, or None."""
         with Connection(self.login) as connection:
             return _stored_offset(connection, stream, name)
 
@@ -292,7 +296,7 @@ def _stored_offset(connection: Connection, stream: str, name: str) -> int | None
 
 
 def encoded(message: Message) -> bytes:
-    """The bytes of a message; ``bytes`` become its only section, data, also when they are empty."""
+    """Return the bytes of a message. ``bytes``, also empty ones, become its only section, data."""
     if not isinstance(message, bytes):
         return bytes(message)
     size = bytes([0xA0, len(message)]) if len(message) < 256 else b"\xb0" + len(message).to_bytes(4)
@@ -300,7 +304,7 @@ def encoded(message: Message) -> bytes:
 
 
 def compressed(data: bytes, codec: str) -> bytes:
-    """The data of a sub-batch; `none` and `unknown` leave it as it is."""
+    """Return the compressed data of a sub-batch; `none` and `unknown` leave it unchanged."""
     match codec:
         case "gzip":
             return gzip.compress(data)
@@ -309,7 +313,7 @@ def compressed(data: bytes, codec: str) -> bytes:
         case "snappy-block":
             return bytes(pa.Codec("snappy").compress(data, asbytes=True))
         case "lz4" | "zstd":
-            # As streams, as clients do: the frame does not say how long the data is.
+            # As streams, as clients do: the frame does not contain the length of the data.
             buffer = pa.BufferOutputStream()
             with pa.CompressedOutputStream(buffer, codec) as stream:
                 stream.write(data)
@@ -318,7 +322,7 @@ def compressed(data: bytes, codec: str) -> bytes:
 
 
 def snappy_framed(data: bytes) -> bytes:
-    """Snappy's framing format: a mark, then blocks of at most 64 KiB, each with a masked CRC-32C."""
+    """Return data in Snappy's framing format: a mark, then blocks of at most 64 KiB, each with a masked CRC-32C."""
     blocks = [b"\xff\x06\x00\x00sNaPpY"]
     for start in range(0, len(data), 1 << 16):
         block = data[start : start + (1 << 16)]
@@ -330,7 +334,7 @@ def snappy_framed(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of Castagnoli; slow, and right for sub-batches of tests."""
+    """Return Castagnoli's checksum. This is slow, but sufficient for sub-batches of tests."""
     table = _codes_of_bytes()
     code = 0xFFFFFFFF
     for byte in data:
@@ -347,7 +351,7 @@ def _codes_of_bytes() -> list[int]:
 
 
 def _frames(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Parts that fit a frame."""
+    """Yield parts that fit into a frame."""
     part: list[bytes] = []
     size = 0
     for data in messages:
