@@ -145,7 +145,7 @@ def test_a_group_that_is_not_known_is_refused(world: World) -> None:
     world.produce(10)
     start_at(world, {"group": "connect-flihgts"})
     message = refused(world)
-    assert "Kafka knows no consumer group connect-flihgts" in message
+    assert "consumer group connect-flihgts does not exist in Kafka" in message
     assert f"starting_offsets: {{offsets: {{{world.topic}: {{0: OFFSET, 1: OFFSET}}}}}}" in message
 
 

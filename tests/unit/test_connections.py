@@ -109,16 +109,16 @@ def test_an_id_becomes_the_variable_that_airflow_reads() -> None:
     [
         (
             {"host": "a", "port": 9092, "password": "hunter2"},
-            "cannot be used: it sets password without security.protocol: it would have no effect",
+            "cannot be used: it sets password without security.protocol, so they would have no effect",
         ),
         (
             {"extra": {"bootstrap.servers": "a:9092", "sasl.password": "hunter2", "group.id": "hunter2"}},
             "sets group.id, which is not allowed",
         ),
-        ({"extra": {"bootstrap.servers": "hunter2"}}, "names no broker, or not as host:port"),
-        ({"extra": {"bootstrap.servers": 2}}, "names no broker, or not as host:port"),
-        ({"host": "hunter2"}, "names no broker, or not as host:port"),
-        ({}, "names no broker, or not as host:port"),
+        ({"extra": {"bootstrap.servers": "hunter2"}}, "names no broker in the form host:port"),
+        ({"extra": {"bootstrap.servers": 2}}, "names no broker in the form host:port"),
+        ({"host": "hunter2"}, "names no broker in the form host:port"),
+        ({}, "names no broker in the form host:port"),
         (
             {"host": "a", "port": 9092, "extra": {"fetch.max.bytes": "hunter2"}},
             "sets fetch.max.bytes to a value that is not allowed",

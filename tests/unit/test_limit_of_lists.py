@@ -51,7 +51,7 @@ def test_a_record_whose_lists_would_need_the_memory_of_a_worker_is_a_dead_letter
     assert result.good.to_pylist() == [0, 3]
     large, broken = result.errors
     assert (large.index, broken.index) == (1, 2)
-    assert large.reason.startswith("its lists take more than 67,108,864 bytes as columns, which is max_list_bytes")
+    assert large.reason.startswith("its lists take more than 67,108,864 bytes as columns (max_list_bytes)")
 
 
 def test_the_limit_is_the_bytes_that_the_elements_take() -> None:

@@ -1,1 +1,1 @@
-"""Turn records into columns: the registry says which folders are kinds. Executors import from here."""
+"""Decoders turn records into columns. The registry says which folders are kinds. Executors import from here."""

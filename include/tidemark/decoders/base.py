@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.names import key_column
 
 NONE: Final = pa.nulls(0, pa.int64())  # no record
-# Beside the columns of rows, where a decoder knows tombstones: whether a row marks its key as deleted.
+# If a decoder knows tombstones, this column stands beside those of the rows: true if a row marks its key as deleted.
 DELETED: Final = pa.field("_is_deleted", pa.bool_(), nullable=False)
 REASON_LIMIT = 200  # characters of a reason; it names fields and positions, it does not repeat the data
 
@@ -21,7 +21,7 @@ class ErrorClass(StrEnum):
 
     VALUE = "value"  # its value cannot be decoded
     KEY = "key"
-    SCHEMA = "schema"  # its schema is not known, or does not fit the reader's
+    SCHEMA = "schema"  # its schema is unknown, or the reader's schema cannot read it
     TRANSFORM = "transform"
     EVENT_TIME = "event_time"
     EXPECTATION = "expectation"
@@ -29,9 +29,11 @@ class ErrorClass(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class BadRecord:
-    """A record that cannot be used: its index in the batch, and why. ``schemas`` names those it was read with.
+    """A record that cannot be used: its index in the batch, and the reason. ``schemas`` names the schemas that it was
+    read with.
 
-    ``fails``: whether it fails its manifest; None: as ``on_error`` says.
+    ``fails`` is true if the record fails its manifest, false if it becomes a dead letter; None leaves this to
+    ``on_error``.
     """
 
     index: int
@@ -41,52 +43,53 @@ class BadRecord:
     fails: bool | None = None
 
     def at(self, index: int) -> Self:
-        """The same in a larger batch."""
+        """Return the same error with the record's index in a larger batch."""
         return replace(self, index=index)
 
     def read_with(self, schemas: str) -> Self:
-        """The same, with the schemas behind the reason."""
+        """Return the same error, with the schemas appended to the reason."""
         return replace(self, reason=f"{self.reason} ({schemas})"[:REASON_LIMIT], schemas=schemas) if schemas else self
 
 
 @dataclass(frozen=True)
 class UnknownFields:
-    """Fields that the schema has not: the path of each, and the index of the record in the batch (``int64``).
+    """Fields that the schema does not have: the path of each, and the index of the record in the batch (``int64``).
 
-    By path and record; a record comes once for each path.
+    Sorted by path, then by record. A record has one entry for each of its paths.
     """
 
     paths: pa.Array
     records: pa.Array
 
     def at(self, indices: pa.Array) -> "UnknownFields":
-        """The same in a larger batch, of which ``indices`` are the records of this one."""
+        """Return the same fields with indices of a larger batch. ``indices`` are the places of these records in it."""
         return UnknownFields(self.paths, indices.take(self.records))
 
     def of_keys(self) -> "UnknownFields":
-        """With the paths that fields of keys have."""
+        """Return the same fields as fields of keys: each path gets the prefix of the key's columns."""
         return UnknownFields(pc.binary_join_element_wise(key_column(""), self.paths, ""), self.records)
 
     def inside(self, part: str) -> "UnknownFields":
-        """With the paths that fields of a part have in the row that it holds."""
+        """Return the same fields with the paths that they have in the row inside ``part``: without the prefix
+        ``part.``."""
         return UnknownFields(pc.replace_substring_regex(self.paths, rf"^{part}\.", ""), self.records)
 
     def of(self, records: pa.Array) -> "UnknownFields | None":
-        """Those of some records alone."""
+        """Return only the fields of these records; None if they have no unknown field."""
         chosen = pc.is_in(self.records, value_set=records)
         some = UnknownFields(self.paths.filter(chosen), self.records.filter(chosen))
         return some if len(some.records) else None
 
 
 def unknown_at(places: Mapping[str, pa.Array]) -> UnknownFields | None:
-    """By path the indices of the records, ascending."""
+    """Return the unknown fields; ``places`` has for each path the indices of its records, in ascending order."""
     ordered = sorted(places.items())
     paths = [pa.repeat(path, len(records)) for path, records in ordered]
     return UnknownFields(pa.concat_arrays(paths), pa.concat_arrays([at for _, at in ordered])) if paths else None
 
 
 def together(parts: Iterable[UnknownFields | None]) -> UnknownFields | None:
-    """The unknown fields of several parts, whose records have their indices in the whole batch."""
+    """Join the unknown fields of several parts of a batch. Their indices are already those of the whole batch."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -98,7 +101,7 @@ def together(parts: Iterable[UnknownFields | None]) -> UnknownFields | None:
 
 @dataclass(frozen=True)
 class NamedRows:
-    """The rows that deletions take away, as their records tell them: the fields of the key, or null where not told.
+    """The rows that some deletions remove, as their records describe them: the fields of the key, null if not given.
 
     ``records`` are the indices of these records in the batch (``int64``).
     """
@@ -107,20 +110,20 @@ class NamedRows:
     rows: pa.RecordBatch
 
     def at(self, indices: pa.Array) -> "NamedRows":
-        """The same with other indices, one for each record."""
+        """Return the same rows with other indices, one for each record."""
         return NamedRows(indices.cast(pa.int64()), self.rows)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """One batch, decoded: ``rows`` holds the data columns of the good records, in their order.
+    """One decoded batch: ``rows`` holds the data columns of the good records, in their order.
 
-    ``good`` are the indices of those records in the batch (``int64``, ascending); ``errors`` are others, ascending too.
-    Each record of the batch is in exactly one of the two, unless it has an envelope. Then it may also be in
-    ``filtered``, when it tells nothing about a row, or in ``deletions``, when it tells that a row is gone: what decodes
-    whole records makes a row of it, by its key. ``deleted`` (``bool``) is true for a row that was made from a deletion;
-    None when the decoder knows none. ``unknown`` are the fields that records have and the schema has not; None when
-    there are none.
+    ``good`` are the indices of those records in the batch (``int64``, ascending). ``errors`` are other records,
+    ascending too. Each record of the batch is in exactly one of the two, unless it has an envelope. Then it may also be
+    in ``filtered``, if it says nothing about a row, or in ``deletions``, if it says that a row was deleted. The decoder
+    of whole records makes a row of a deletion from its key. ``deleted`` (``bool``) is true for a row that was made from
+    a deletion; None if the decoder knows no deletions. ``unknown`` are the fields that records have and the schema does
+    not have; None if there are none.
     """
 
     rows: pa.RecordBatch
@@ -130,10 +133,10 @@ class Decoded:
     unknown: UnknownFields | None = None
     filtered: pa.Array = field(default_factory=lambda: NONE)
     deletions: pa.Array = field(default_factory=lambda: NONE)
-    named: NamedRows | None = None  # the rows of some deletions
+    named: NamedRows | None = None  # the rows that some of the deletions describe
 
     def at(self, indices: pa.Array) -> "Decoded":
-        """The same in a larger batch, of which ``indices`` are the records of this one."""
+        """Return the same with indices of a larger batch. ``indices`` are the places of these records in it."""
         return replace(
             self,
             good=indices.take(self.good),
@@ -150,22 +153,22 @@ class WithNamedSchemas(Protocol):
     """A decoder of records that name the schema they were written with."""
 
     def named_schemas(self, batch: pa.RecordBatch) -> list[str]:
-        """Return for each record the schemas that it is read with, as errors name them; empty for one without."""
+        """Return for each record the names of the schemas that it is read with, for errors; empty if it names none."""
         ...
 
 
 @runtime_checkable
 class WithNullText(Protocol):
-    """A decoder of a format that can write a record without a value as a text."""
+    """A decoder of a format in which a text can stand for a record without a value."""
 
     @property
     def null_text(self) -> bytes | None:
-        """The text that stands for null; None when no text means null."""
+        """The text that stands for null; None if no text does."""
         ...
 
 
 class Decoder(Protocol):
-    """Turns records into columns; opened once per Spark task from the ``decode`` of an order."""
+    """Turns records into columns. Each Spark task opens one from the ``decode`` of its order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -173,7 +176,8 @@ class Decoder(Protocol):
         ...
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode records with the columns of ``processing/processor.py``; never raises for what is in a record."""
+        """Decode records with the columns of ``processing/processor.py``. The content of a record never makes it
+        raise."""
         ...
 
 
@@ -183,7 +187,7 @@ class WithSchemas(Protocol):
 
     @property
     def schemas_used(self) -> Mapping[str, Any]:
-        """Those of all batches so far, as ``Schemas.used`` gives them: the receipt holds them."""
+        """The schemas of all batches so far, as ``Schemas.used`` returns them. The receipt stores them."""
         ...
 
 

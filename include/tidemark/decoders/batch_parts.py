@@ -1,4 +1,4 @@
-"""Takes a batch apart, and puts together what was decoded of its parts: of several writers, or of several topics."""
+"""Takes a batch apart, and joins the decoded parts again. A part has the records of one writer, or of one topic."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,9 +10,10 @@ from tidemark.decoders.base import NONE, BadRecord, Decoded, Decoder, WithNullTe
 
 
 def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decoded, pa.Array]:
-    """(what ``values`` makes of the records that have a value; the indices, ascending, of those that delete a row)
+    """Return what ``values`` decodes of the records that have a value, and the indices of those that delete a row,
+    ascending.
 
-    A record deletes a row when it has no value, or when its envelope says so. JSON may write null for no value.
+    A record deletes a row if it has no value, or if its envelope says so. In JSON the text null may mean no value.
     """
     is_tombstone = pc.is_null(batch.column("value"))
     if isinstance(values, WithNullText) and values.null_text is not None:
@@ -29,7 +30,8 @@ def values_and_deletions(values: Decoder, batch: pa.RecordBatch) -> tuple[Decode
 def joined(
     schema: pa.Schema, parts: Sequence[Decoded], errors: Iterable[BadRecord] = (), filtered: pa.Array = NONE
 ) -> Decoded:
-    """One batch of parts, whose records have their indices in it; with further ``errors`` and ``filtered`` records."""
+    """Join the decoded parts of a batch; add further ``errors`` and ``filtered`` records. All indices are those of the
+    batch."""
     rows, good = (parts[0].rows, parts[0].good) if len(parts) == 1 else _rows_in_order(schema, parts)
     return Decoded(
         rows,

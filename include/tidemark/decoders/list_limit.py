@@ -1,8 +1,8 @@
-"""A limit on what the lists of a record take as columns.
+"""Limits the memory that the lists of a record take as columns.
 
-An element of a list has all columns of its kind, whether they are set or not: a message of two bytes with 1,000 numbers
-is 8,000 bytes. So some 100 kB would need the memory of a whole worker. The sizes here are those of Arrow's fixed
-parts; texts are not counted, because they are no larger than in the record.
+An element of a list takes space for all fields of its type, set or not: an element of two bytes whose type has 1,000
+number fields takes 8,000 bytes. So a list of 100 kB may need the memory of a whole worker. The sizes here are those of
+Arrow's fixed parts; texts are not counted, because they are no larger than in the record.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,30 +17,30 @@ from tidemark.decoders.base import BadRecord, Decoded
 from tidemark.decoders.batch_parts import leave_out
 from tidemark.model.positions import positions
 
-_OFFSET = 4  # bytes, for each text and each list
+_OFFSET = 4  # bytes that Arrow needs for each text and each list
 
 
 class ListLimit:
-    """Keeps records from a decoder when their lists take more than ``limit`` bytes; None: no limit.
+    """Refuses records whose lists take more than ``limit`` bytes as columns; None means no limit.
 
-    ``counted`` gives what the lists of a value take, and may stop above the limit; 0 for a value that cannot be read.
-    It is asked only about values that are long enough to need more.
+    ``counted`` returns the bytes that the lists of a value take; 0 for a value that cannot be read. It may stop
+    counting above the limit. It is called only for values that are long enough to exceed the limit.
     """
 
     def __init__(self, schema: pa.Schema, limit: int | None, counted: Callable[[bytes], int]) -> None:
         widest = max((widest_element(field.type) for field in schema), default=0)
         self._limit = limit
-        self._harmless = None if limit is None or widest == 0 else limit // widest  # each element has a byte of its own
+        self._harmless = None if limit is None or widest == 0 else limit // widest  # an element is a byte or more
         self._counted = counted
 
     def read(self, values: pa.Array, read: Callable[[pa.Array], Decoded]) -> Decoded:
-        """Return the result of ``read`` for the values, with an error for each one that is too large."""
+        """Return the result of ``read`` for the values, with an error for each value whose lists are too large."""
         large = self._too_large(values)
         if not large:
             return read(values)
         others = leave_out(positions(len(values)), pa.array(large, pa.int64()))
         decoded = read(values.take(others)).at(others)
-        reason = f"its lists take more than {self._limit:,} bytes as columns, which is max_list_bytes"
+        reason = f"its lists take more than {self._limit:,} bytes as columns (max_list_bytes)"
         errors = [*decoded.errors, *(BadRecord(index, reason) for index in large)]
         return replace(decoded, errors=tuple(sorted(errors)))
 
@@ -55,19 +55,19 @@ class ListLimit:
 
 
 def width(kind: pa.DataType) -> int:
-    """The bytes that a value takes in columns when nothing in it is set."""
+    """Return the bytes that a value takes in columns if nothing in it is set."""
     if pa.types.is_struct(kind):
         return sum(width(field.type) for field in kind)
     return (kind.bit_width + 7) // 8 if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) else _OFFSET
 
 
 def element_width(kind: pa.DataType) -> int:
-    """The bytes that an element of a list or a map takes."""
+    """Return the bytes that an element of a list or a map takes."""
     return _OFFSET + width(kind.item_type) if pa.types.is_map(kind) else width(kind.value_type)
 
 
 def widest_element(kind: pa.DataType) -> int:
-    """The bytes of the widest element of all lists and maps in a value; 0 when it has none."""
+    """Return the bytes of the widest element of all lists and maps in a value; 0 if it has none."""
     if pa.types.is_struct(kind):
         return max((widest_element(field.type) for field in kind), default=0)
     if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
@@ -80,8 +80,11 @@ Count = Callable[[Any], int]
 
 
 def count_of_lists(kind: pa.DataType) -> Count | None:
-    """Counts what the lists and maps of a value take: of dicts, lists and scalars, as JSON is read. What does not fit
-    counts as 0. None for a kind that has no lists."""
+    """Return a function that counts the bytes which the lists and maps of a parsed JSON value take; None if the type
+    has none.
+
+    A value of another type counts as 0.
+    """
     if pa.types.is_struct(kind):
         fields = [(field.name, count) for field in kind if (count := count_of_lists(field.type))]
         return partial(_count_in_object, fields) if fields else None

@@ -1,4 +1,4 @@
-"""Names of columns, and of fields that no schema has: those are data, so they are quoted or cut where they must be."""
+"""Names of columns, and of fields that no schema has. The latter are data, so they are quoted or cut if necessary."""
 
 import json
 import re
@@ -9,27 +9,27 @@ from typing import Final
 from tidemark.errors import ConfigurationError
 from tidemark.text import folded, is_text
 
-WHOLE: Final = "value"  # the column of a value, or of a key, that has no fields
+WHOLE: Final = "value"  # the column of a value, or a key, without fields
 HEADERS_COLUMN: Final = "headers"
-ELEMENT: Final = "[]"  # in a path: of each element of a list, and of each value of a map
+ELEMENT: Final = "[]"  # in a path: each element of a list, or each value of a map
 _NAME_LIMIT = 40
 _PLAIN_NAME = re.compile(rf'[^."\[\]]{{1,{_NAME_LIMIT}}}')
 
 
 def key_column(field: str) -> str:
-    """The column of a field of the key."""
+    """Return the column of a field of the key."""
     return "key" if field == WHOLE else f"key_{field}"
 
 
 def column_of_field(field: str) -> str:
-    """The column of a field of the value: of one that begins with __, which no column may, the name behind that."""
+    """Return the column of a field of the value: its name, without a prefix ``__``, which no column may have."""
     return field.removeprefix("__") or field
 
 
 def check_names(names: list[str], place: Callable[[str], str], *, inside: bool = False) -> None:
-    """Raise ``ConfigurationError`` unless all can be columns of one table; ``place`` gives the place of a name.
+    """Raise ``ConfigurationError`` unless all names can be columns of one table. ``place`` returns the place of a name.
 
-    ``inside``: they are fields of a struct, which may begin with _.
+    With ``inside`` they are fields of a struct, whose names may begin with _.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -49,16 +49,17 @@ def check_names(names: list[str], place: Callable[[str], str], *, inside: bool =
 
 
 def quoted(text: str) -> str:
-    """A name from the data in quotes, as ASCII and at most 40 characters, so that any sink can store a reason."""
+    """Return a name from the data in quotes, as ASCII and cut after 40 characters, so that any sink can store a
+    reason."""
     return json.dumps(text if len(text) <= _NAME_LIMIT else f"{text[:_NAME_LIMIT]}...")
 
 
 @lru_cache(maxsize=10_000)
 def label(name: str) -> str:
-    """A name as a step of a path: in quotes, as ASCII and cut, when it is long or could be taken for several steps."""
+    """Return a name as one step of a path: quoted, ASCII and cut if it is long, or looks like several steps."""
     return name if _PLAIN_NAME.fullmatch(name) and name.isprintable() else quoted(name)
 
 
 def joined_path(path: str, name: str) -> str:
-    """Such as ``address.zip``; without a path before it, the name alone."""
+    """Return a path such as ``address.zip``; without a path before it, the name alone."""
     return f"{path}.{label(name)}" if path else label(name)

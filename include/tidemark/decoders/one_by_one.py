@@ -1,4 +1,4 @@
-"""Decodes records one at a time: each that cannot be has its own reason, and does no harm to the others."""
+"""Decodes records one at a time: each bad record gets its own reason and does not affect the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,11 +12,11 @@ Value = TypeVar("Value")
 
 
 class Undecodable(Exception):
-    """The reason why one record is not what the schema describes; the message is the reason of its dead letter."""
+    """One record is not as the schema describes it; the message is the reason of its dead letter."""
 
 
 class Misfit(Exception):
-    """Some value has no place in its column. It is a signal to the caller, who may know a better reason."""
+    """Some value does not fit its column. It is a signal to the caller, who may know a better reason."""
 
 
 def decode_each(
@@ -26,10 +26,10 @@ def decode_each(
     columns: Callable[[list[Parsed]], list[pa.Array]],
     problems: Callable[[list[Parsed]], Mapping[int, str]],
 ) -> tuple[Decoded, list[Parsed]]:
-    """(what is decoded of the values, the good records as they were parsed).
+    """Return (the decoded values, the good records in parsed form).
 
-    ``parsed`` raises ``Undecodable``. ``columns`` makes columns of all records at once, and raises ``Misfit`` when some
-    do not fit; ``problems`` then gives the positions of these, and why.
+    ``parsed`` raises ``Undecodable``. ``columns`` makes columns of all records at once, and raises ``Misfit`` if some
+    do not fit. Then ``problems`` returns the positions of those records, each with its reason.
     """
     records: list[Parsed] = []
     good: list[int] = []
@@ -54,9 +54,9 @@ def decode_each(
 
 
 def misfits(columns: Callable[[list[Value]], object], values: list[Value], start: int = 0) -> dict[int, str]:
-    """The positions, counted from ``start``, of values for which ``columns`` raises ``Misfit``, and its message.
+    """Find the values for which ``columns`` raises ``Misfit``: return its message by position, counted from ``start``.
 
-    Halves that fit are not searched further.
+    It halves the list, and searches only halves that do not fit.
     """
     try:
         columns(values)

@@ -1,4 +1,4 @@
-"""Pins the readers' schemas of a manifest, in the driver."""
+"""Pins, in the driver, the schemas with which a manifest is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +10,10 @@ from tidemark.errors import ConfigurationError
 
 @dataclass
 class Pins:
-    """``stored`` is what earlier attempts at the manifest used: it is used again. ``used`` grows by what is fetched.
+    """The pinned schemas of a manifest.
 
-    ``topics`` is empty for a pattern of topics. With ``register`` schemas may be added to a registry.
+    ``stored`` are those of earlier attempts at the manifest, which are used again. ``used`` collects those that are
+    fetched. ``topics`` is empty for a pattern of topics. With ``register`` schemas may be added to a registry.
     """
 
     topics: Sequence[str]
@@ -25,7 +26,7 @@ class Pins:
         return {**self.stored, **self.used}
 
     def subject(self, part: str) -> str:
-        """The subject of Confluent's default strategy, ``TOPIC-value`` or ``TOPIC-key``."""
+        """Return the subject of Confluent's default strategy, ``TOPIC-value`` or ``TOPIC-key``."""
         if len(self.topics) != 1:
             raise ConfigurationError(
                 f"several topics ({', '.join(self.topics) or 'those of a pattern'}) have no common subject",

@@ -1,4 +1,5 @@
-"""``record_key`` in place of a list of columns: those of the schema that the keys of records have."""
+"""``record_key``, which may stand in place of a list of columns: the columns that the schema of the records' keys
+has."""
 
 from typing import Annotated, Final
 
@@ -6,12 +7,12 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from tidemark.config.values import wrong
 
-RECORD_KEY: Final = ("_record_key",)  # what such a list holds; no column of data begins with _
+RECORD_KEY: Final = ("_record_key",)  # stands for record_key in a list of columns; no data column begins with _
 
 
 def _columns(value: object) -> object:
     if isinstance(value, str) and value != "record_key":
-        raise wrong("must be a list of columns, or record_key: those of the schema of the record's key")
+        raise wrong("must be a list of columns, or record_key: the columns of the schema of the record's key")
     return RECORD_KEY if isinstance(value, str) else value
 
 

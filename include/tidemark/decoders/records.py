@@ -1,7 +1,8 @@
-"""Whole records: value, key and headers as columns of one row, and deletions with the fields of their key.
+"""Decodes whole records: value, key and headers as columns of one row, and deletions with the fields of their key.
 
 Columns of the key begin with ``key_``; a key that is one value is the column ``key``. A record whose key cannot be
-decoded is an error of class ``key``, also when its value is bad too; one without a key is that when its value is good.
+decoded is an error of class ``key``, even if its value is bad too. A record without a key is one only if its value is
+good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ from tidemark.model.record_schema import HEADERS
 
 
 class RecordDecoder:
-    """Joins decoders of values and keys; with ``tombstones`` a deletion is a row marked as deleted.
+    """Joins a decoder of values and one of keys. With ``tombstones`` a deletion is a row marked as deleted.
 
-    A record without a value is one, and what an envelope says is one. In such a row the columns of the value are null,
-    but those of ``tombstones``, which the key fills.
+    A record without a value is a deletion, and so is a record whose envelope says so. In its row the columns of the
+    value are null, except those in ``tombstones``, which get the fields of the key.
     """
 
     def __init__(self, values: Decoder, keys: Decoder | None, *, headers: bool, tombstones: Sequence[str] = ()) -> None:
@@ -74,7 +75,7 @@ class RecordDecoder:
         return dict(zip(map(key_column, rows.schema.names), rows.columns, strict=True))
 
     def _filled(self, columns: list[pa.Array], keys: Mapping[str, pa.Array], deleted: pa.Array) -> list[pa.Array]:
-        """The columns of the value, in tombstones with the fields of the key."""
+        """Return the columns of the value; in deletions those in ``tombstones`` get the fields of the key."""
         filled = []
         for field, column in zip(self._values.schema, columns, strict=True):
             source = keys.get(key_column(field.name)) if field.name in self._tombstones else None
@@ -83,7 +84,7 @@ class RecordDecoder:
 
 
 def _keys_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with its keys as values: a decoder decodes values."""
+    """Return the batch with its keys as values, because a decoder decodes values."""
     return batch.set_column(batch.schema.get_field_index("value"), "value", batch.column("key"))
 
 
@@ -97,7 +98,7 @@ def _errors(values: Decoded, keys: Decoded | None, raw_keys: pa.Array) -> tuple[
             continue
         if raw_keys[bad.index].is_valid:
             errors[bad.index] = replace(bad, error=ErrorClass.KEY)
-        else:  # what is wrong with the value says more, as of a table that was emptied
+        else:  # an error of the value says more, such as that of a truncated table
             errors.setdefault(bad.index, replace(bad, reason="it has no key", error=ErrorClass.KEY))
     return tuple(errors[index] for index in sorted(errors))
 

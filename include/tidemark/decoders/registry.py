@@ -1,4 +1,4 @@
-"""Opens decoders. Executors open them here, so this imports the standard library and pyarrow, nothing else."""
+"""Opens decoders. Executors open them here, so this imports only the standard library and pyarrow."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from tidemark.kinds import DECODERS
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """The decoder for ``decode`` of an order.
+    """Open the decoder for ``decode`` of an order.
 
-    Raises ``ConfigurationError`` when its format is not registered, or its options are wrong.
+    Raises ``ConfigurationError`` if its format is not registered, or its options are wrong.
     """
     if "by_topic" in config:
         return _open_by_topic(config["by_topic"])
@@ -21,7 +21,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
     if key is None:
         return RecordDecoder(open_values(config), None, headers=headers)
-    # With a decoder of keys a deletion is a row of the whole record; the decoder of values must not make it one before.
+    # With a decoder of keys RecordDecoder makes the row of a deletion, so the decoder of values must not make one.
     values = open_values({name: option for name, option in config.items() if name != "tombstones"})
     return RecordDecoder(values, open_values(key), headers=headers, tombstones=config.get("tombstones", ()))
 
@@ -35,7 +35,7 @@ def _open_by_topic(entries: Sequence[Mapping[str, Any]]) -> Decoder:
 
 
 def tombstone_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields that the row of every tombstone has; empty when the decoder of an order knows no tombstones."""
+    """Return the fields that the row of every tombstone has; empty if the decoder of an order knows no tombstones."""
     if "by_topic" not in config:
         return tuple(config.get("tombstones") or ())
     named = [fields for entry in config["by_topic"] if (fields := tombstone_fields(entry["decode"]))]
@@ -43,6 +43,6 @@ def tombstone_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def open_values(config: Mapping[str, Any]) -> Decoder:
-    """The decoder of values, or of keys, alone; raises as ``open_decoder``."""
+    """Open a decoder of values, or of keys, alone; raises as ``open_decoder``."""
     decoder: Decoder = DECODERS.module(config.get("format", ""), "decoder").open_decoder(config)
     return decoder

@@ -1,7 +1,7 @@
 """The keys of ``decode`` in a pipeline file that every format shares.
 
-A format says what becomes of a value, or of a key, alone: ``order``, ``field_types`` and ``never_null``. What becomes
-of a whole record, with its key and its headers, is the same for all: ``record_order``, ``columns`` and the others.
+A format says what becomes of a value, or of a key, alone: ``order``, ``field_types`` and ``never_null``. All formats
+share what becomes of a whole record, with its key and its headers: ``record_order``, ``columns`` and the others.
 """
 
 from abc import abstractmethod
@@ -34,11 +34,11 @@ def _key(value: object, info: ValidationInfo) -> object:
         raise wrong(f"must be a mapping with format, one of {', '.join(DECODERS)}, and the keys of that format")
     for name in _OF_A_RECORD:
         if name in value:
-            raise wrong_at(name, "stands beside key, not below it: it is of the whole record")
+            raise wrong_at(name, "belongs beside key, not below it: it is about the whole record")
     return DECODERS.module(kind, "settings").Settings.model_validate(value, context=info.context)
 
 
-NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"  # a column, in messages
+NULLABLE = "it can be null; write NOT NULL in the schema, or list it under required"  # messages say it of a column
 
 
 class RowSettings(Protocol):
@@ -48,23 +48,23 @@ class RowSettings(Protocol):
     def format(self) -> str: ...
 
     def field_types(self) -> dict[str, str]:
-        """The Arrow type, as text, of each top-level field that may be a key or an event time."""
+        """Return the Arrow type, as text, of each top-level field that may be a key or an event time."""
         ...
 
     def never_null(self) -> set[str]:
-        """The top-level fields that have a value in every row, also in a row made from a tombstone."""
+        """Return the top-level fields that have a value in every row, also in a row made from a tombstone."""
         ...
 
     def tombstone_fields(self) -> tuple[str, ...]:
-        """The fields that a tombstone has; empty when a record without a value is not a tombstone."""
+        """Return the fields that a tombstone has; empty if a record without a value is not a tombstone."""
         ...
 
     def arrow_schema(self) -> pa.Schema:
-        """The data columns, as a sink's writer gets them."""
+        """Return the data columns, as the writer of a sink gets them."""
         ...
 
     def fans_out(self) -> bool:
-        """Return whether a record may have several rows, which the column ``_row`` numbers."""
+        """Return whether a record may become several rows, which the column ``_row`` numbers."""
         ...
 
 
@@ -74,7 +74,7 @@ class DecodeSettings(Section):
 
     problem_with_headers: ClassVar[str | None] = None
     problem_with_tombstones: ClassVar[str | None] = None
-    keys_are_json: ClassVar[bool] = False  # whether the format itself reads the keys of tombstones
+    keys_are_json: ClassVar[bool] = False  # true if the format itself reads the keys of tombstones
     may_have_envelope: ClassVar[bool] = False
 
     format: str
@@ -147,8 +147,7 @@ class DecodeSettings(Section):
         return self
 
     def order(self) -> dict[str, Any]:
-        """Return what the executors need to decode a value or a key, without any reference to a file of this
-        machine."""
+        """Return what the executors need to decode a value or a key. It refers to no file of this machine."""
         return {"format": self.format}
 
     @abstractmethod
@@ -157,34 +156,34 @@ class DecodeSettings(Section):
         null)."""
 
     def problem_with_topic(self, topic: str) -> str | None:
-        """Return the reason why its records cannot be decoded, as a sentence about the topic; None here: one format is
-        for all."""
+        """Return the reason why the records of a topic cannot be decoded, as a sentence about it. Here None: one format
+        serves all topics."""
         del topic
         return None
 
     def is_known(self) -> bool:
-        """Return whether the fields are known; those of a schema registry are not before an attempt has pinned them."""
+        """Return whether the fields are known. Those of a schema registry are known once an attempt has pinned them."""
         return True
 
     def finds_unknown_fields(self) -> bool:
-        """Return whether its values or keys are read by a format that finds fields which the schema has not."""
+        """Return whether the format of values or keys finds fields that the schema does not have."""
         return self.of_key is not None and self.of_key.finds_unknown_fields()
 
     def connections(self) -> set[str]:
-        """The ids of the Airflow connections that it names."""
+        """Return the ids of the Airflow connections that these settings name."""
         return self.of_key.connections() if self.of_key else set()
 
     def uses_registry(self) -> bool:
-        """Return whether schemas of its values or of its keys are in a registry."""
+        """Return whether the schemas of values or keys are in a registry."""
         return self.of_key is not None and self.of_key.uses_registry()
 
     def pinned_part(self, pins: Pins, part: str) -> Self:
-        """The same with the schemas of a registry fixed, for the ``value`` or the ``key``."""
+        """Return the same settings with the schemas of a registry pinned, for the ``value`` or the ``key``."""
         del pins, part
         return self
 
     def order_of_envelope(self) -> dict[str, Any]:
-        """Return what the executors need of it, for ``order``."""
+        """Return what the executors need of the envelope, as a part of ``order``."""
         return {} if self.envelope is None else {"envelope": self.envelope.order()}
 
     def fields_inside(self) -> dict[str, tuple[str, bool]]:
@@ -196,12 +195,12 @@ class DecodeSettings(Section):
         return {field.name: (str(field.type), field.nullable) for field in schema}
 
     def decides_output(self) -> dict[str, Any]:
-        """Return what decides the rows, for the fingerprint: keys with their default value are left out."""
+        """Return the settings that decide the rows, for the fingerprint. Keys with their default value are left out."""
         key = {"key": self.of_key.decides_output()} if self.of_key else {}
         return {**self.model_dump(mode="json", exclude_defaults=True), **self.order_of_envelope(), **key}
 
     def pinned_output(self) -> dict[str, Any]:
-        """The schemas that were pinned, which decide the rows too."""
+        """Return the pinned schemas, which decide the rows too."""
         return {"key": self.of_key.pinned_output()} if self.of_key and self.of_key.pinned_output() else {}
 
     @property
@@ -209,12 +208,15 @@ class DecodeSettings(Section):
         return self.key if isinstance(self.key, DecodeSettings) else None
 
     def pinned(self, pins: Pins) -> Self:
-        """The same with all schemas of a registry fixed; raises ``ConfigurationError``, or that it does not answer."""
+        """Return the same settings with all schemas of a registry pinned.
+
+        Raises ``ConfigurationError``, or the error of a registry that does not answer.
+        """
         pinned = self.pinned_part(pins, "value")
         return pinned.model_copy(update={"key": self.of_key.pinned_part(pins, "key")}) if self.of_key else pinned
 
     def record_order(self) -> dict[str, Any]:
-        """Return what the executors need for whole records."""
+        """Return what the executors need to decode whole records."""
         order = self.order()
         if self.headers:
             order["headers"] = True
@@ -225,13 +227,14 @@ class DecodeSettings(Section):
         return order
 
     def deleted_by(self) -> tuple[str, ...]:
-        """``tombstones`` as columns; empty while those of the record's key are not known."""
+        """Return ``tombstones`` as columns; empty as long as ``record_key`` names columns that are not known yet."""
         return self.tombstones if self.tombstones != RECORD_KEY else self.record_key() or ()
 
     def record_key(self) -> tuple[str, ...] | None:
-        """The columns that have the fields of the record's key; None while the schemas of key and value are not known.
+        """Return the columns with the fields of the record's key; None as long as the schemas of key and value are not
+        known.
 
-        Where the value has a field of that name and type which is never null, its column is meant.
+        If the value has a field of the same name and type that is never null, its column is taken.
         """
         if self.of_key is None or not self.of_key.is_known() or not self.is_known():
             return None
@@ -240,7 +243,7 @@ class DecodeSettings(Section):
         return tuple(name if values.get(name) == (kind, False) else key_column(name) for name, kind in keys)
 
     def problem_with_record_key(self) -> str | None:
-        """Return the reason why ``record_key`` names no columns, as a sentence; None when a schema says them."""
+        """Return the reason why ``record_key`` names no columns, as a sentence; None if a schema names them."""
         if self.of_key is not None:
             return None
         return (
@@ -250,7 +253,8 @@ class DecodeSettings(Section):
         )
 
     def columns(self) -> dict[str, str] | None:
-        """The Arrow type, as text, of each column that may be a key or an event time; None while it is not known."""
+        """Return the Arrow type, as text, of each column that may be a key or an event time; None if they are not known
+        yet."""
         if not self.is_known() or (self.of_key is not None and not self.of_key.is_known()):
             return None
         keys = self.of_key.field_types() if self.of_key else {}
@@ -274,7 +278,8 @@ class DecodeSettings(Section):
         return False
 
     def tombstone_fields(self) -> tuple[str, ...]:
-        """The columns that a tombstone has, from its key; empty when a record without a value is not a tombstone."""
+        """Return the columns that a tombstone fills from its key; empty if a record without a value is not a
+        tombstone."""
         named = self.deleted_by()
         if not named or self.of_key is None:
             return named
@@ -282,12 +287,11 @@ class DecodeSettings(Section):
         return (*named, *(name for name in keys if name not in named))
 
     def rows(self) -> RowSettings | None:
-        """The rows that whole records become; None while their columns are not known."""
+        """Return the rows that whole records become; None if their columns are not known yet."""
         return None if self.columns() is None else self
 
     def problem_with_columns(self) -> str | None:
-        """Return the reason why value, key and tombstones do not fit each other, as far as their fields are known; else
-        None."""
+        """Return why value, key and tombstones do not fit each other, as far as their fields are known; else None."""
         values = self._value_types() if self.is_known() else None
         if self._has_two_headers():
             return _second_column(HEADERS_COLUMN, HEADERS_COLUMN)
@@ -322,7 +326,7 @@ class DecodeSettings(Section):
 
 
 class ListSettings(DecodeSettings):
-    """A format that leaves out of an element of a list what is not set: lists may be far larger as columns."""
+    """A format that leaves unset parts out of the elements of a list. So lists may be far larger as columns."""
 
     max_list_bytes: Size = Field(
         default=MAX_LIST_BYTES,

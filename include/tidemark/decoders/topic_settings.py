@@ -16,7 +16,7 @@ from tidemark.errors import ConfigurationError
 
 
 class TopicSettings(DecodeSettings):
-    """The keys of an entry of the list beside those of its format; one of both, or both."""
+    """The keys of an entry of the list beside those of its format: ``topics``, ``topics_regex``, or both."""
 
     topics: tuple[Topic, ...] = Field(
         default=(),
@@ -42,7 +42,7 @@ class TopicSettings(DecodeSettings):
 
 @dataclass(frozen=True)
 class DecodeByTopic:
-    """One format for each entry. It is also its own ``rows``: they have the columns of all entries."""
+    """One format for each entry. The object is also its own ``rows``, which have the columns of all entries."""
 
     entries: tuple[TopicSettings, ...]
 
@@ -63,7 +63,7 @@ class DecodeByTopic:
         return any(entry.uses_registry() for entry in self.entries)
 
     def pinned(self, pins: Pins) -> "DecodeByTopic":
-        """Without ``schema``, the subject of an entry is that of its only topic."""
+        """Return the same with all schemas pinned. An entry without ``schema`` uses the subject of its only topic."""
         return DecodeByTopic(
             tuple(
                 entry.pinned(replace(pins, topics=entry.topics if entry.topics_regex is None else ()))
@@ -75,7 +75,7 @@ class DecodeByTopic:
         return {"by_topic": [entry.decides_output() for entry in self.entries]}
 
     def pinned_output(self) -> dict[str, Any]:
-        """By the number of the entry."""
+        """Return the pinned schemas, by the number of the entry."""
         outputs = {str(index): entry.pinned_output() for index, entry in enumerate(self.entries)}
         return {index: output for index, output in outputs.items() if output}
 
@@ -106,7 +106,7 @@ class DecodeByTopic:
         return "is record_key, and the entries of decode have keys of their own: list the columns in its place"
 
     def tombstone_fields(self) -> tuple[str, ...]:
-        """The columns that every tombstone has."""
+        """Return the columns that every tombstone has."""
         named = [entry.tombstone_fields() for entry in self.entries if entry.tombstone_fields()]
         return tuple(field for field in named[0] if all(field in fields for fields in named)) if named else ()
 
@@ -120,7 +120,7 @@ class DecodeByTopic:
         return united([rows.arrow_schema() for entry in self.entries if (rows := entry.rows()) is not None])
 
     def problem_with_columns(self) -> str | None:
-        """Return the reason why the columns of the entries do not fit together, if all are known; else None."""
+        """Return why the columns of the entries do not fit together; None if they do, or if some are not known yet."""
         for index, entry in enumerate(self.entries):
             if problem := entry.problem_with_columns():
                 return f"entry {index} {problem}"

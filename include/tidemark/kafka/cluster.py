@@ -1,4 +1,5 @@
-"""All that a source asks Kafka goes through this module: topics, partitions, offsets, records at ``read_committed``."""
+"""All requests of a source to Kafka go through this module: topics, partitions, offsets, records at
+``read_committed``."""
 
 import json
 import logging
@@ -34,11 +35,11 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction, Record, bounded_timestamp, moment_of
 
 TIMEOUT_S = 10.0
-ASKED_AGAIN_S = 5.0  # of a new client, on a machine that may be busy
-NONE = -1  # the offset of an answer that there is none; librdkafka has a lower one where nobody has answered
-NO_TOPIC_ID = "A" * 22  # zeros, in the base64 of topic ids
-REFUSED_S = 2.0  # another broker may still accept us; librdkafka itself would try again without end
-SINGLE_RECORDS_S = 5.0  # a plan does not wait longer for single records
+ASKED_AGAIN_S = 5.0  # timeout of a new client that asks the bootstrap servers again, on a machine that may be busy
+NONE = -1  # the broker's offset for "no such record"; librdkafka returns a lower one if the leader did not answer
+NO_TOPIC_ID = "A" * 22  # 16 zero bytes, in the base64 of topic ids
+REFUSED_S = 2.0  # so long another broker may still accept this client; librdkafka would retry forever
+SINGLE_RECORDS_S = 5.0  # the longest that a plan waits for single records
 NO_COORDINATOR_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -60,10 +61,10 @@ SILENT.propagate = False
 
 @dataclass(frozen=True)
 class ConsumerGroup:
-    """The state of a consumer group; ``committed`` has only the partitions for which it has committed an offset.
+    """The state of a consumer group. ``committed`` has only the partitions for which the group has committed an offset.
 
-    ``unsettled`` are partitions for which a transaction that commits offsets has not ended. ``active`` is always false
-    for consumers that assign partitions by themselves, also while they run: Kafka does not know them.
+    ``unsettled`` are partitions with an open transaction that commits offsets. ``active`` is always false for consumers
+    that assign partitions themselves, even while they run, because Kafka does not know them.
     """
 
     name: str
@@ -78,8 +79,11 @@ _SHARING = Lock()
 
 
 def shared_cluster(bootstrap_servers: str, config: Mapping[str, str | Secret]) -> "KafkaCluster":
-    """The cluster that others in this process have over the same connection, so that they share its client: to start
-    and connect one takes longer than most questions, and `status` asks for many pipelines."""
+    """Return the cluster object that this process already has for this connection, or a new one.
+
+    Callers share its client: to start and connect a client takes longer than most requests, and `status` asks for many
+    pipelines.
+    """
     key = json.dumps([bootstrap_servers, revealed(config)], sort_keys=True)
     with _SHARING:
         cluster = _SHARED.get(key)
@@ -89,9 +93,9 @@ def shared_cluster(bootstrap_servers: str, config: Mapping[str, str | Secret]) -
 
 
 class KafkaCluster:
-    """One Kafka cluster; every call returns within 10 s or raises ``Unavailable``.
+    """One Kafka cluster. Every call returns within 10 s or raises ``Unavailable``.
 
-    Raises ``AccessDenied`` 2 s after a broker has refused this client, when no other broker has answered.
+    Raises ``AccessDenied`` 2 s after a broker has refused this client, if no other broker has answered.
     """
 
     def __init__(self, bootstrap_servers: str, config: Mapping[str, str | Secret]) -> None:
@@ -103,10 +107,10 @@ class KafkaCluster:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Return the options of every client: those of the connection, the brokers, and where it tells errors.
+        """The options of every client: those of the connection, the brokers, and the callback for errors.
 
-        A client must not keep this cluster alive, else both outlive the command that they were made for, and what comes
-        next in this process asks brokers at addresses that they may have left.
+        A client must not keep this cluster alive. Otherwise both would outlive their command, and the next command in
+        this process would ask brokers at addresses that they may have left.
         """
         remember = WeakMethod(self._remember)
 
@@ -118,18 +122,19 @@ class KafkaCluster:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """Made with the first request: a client starts threads and connects, and not every process asks anything."""
+        """The client, created at the first request: it starts threads and connects, and not every process sends
+        requests."""
         try:
             return AdminClient(self._options, logger=SILENT)
         except KafkaException as failed:
             raise ConfigurationError(
-                f"Kafka's client does not take the connection's options: {self._text(failed.args[0])}",
+                f"Kafka's client does not accept the connection's options: {self._text(failed.args[0])}",
                 next_step="correct the Kafka connection (docs/configuration.md, Secured Kafka)",
                 bootstrap_servers=self.bootstrap_servers,
             ) from None
 
     def _remember(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the error that has the reason
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this error follows another one, which has the reason
             self._last_error = self._text(error)
         if error.code() in REFUSALS and self._refusal is None:
             self._refusal = error, time.monotonic()
@@ -138,11 +143,11 @@ class KafkaCluster:
         return masked(error.str(), self._secrets)
 
     def _answered(self, ask: Ask[T]) -> Mapping[Any, Future[T]]:
-        """Ask, and wait until each future has an answer or an error; raises when a broker has refused us and no other
-        accepts us.
+        """Send a request, and wait until each future has an answer or an error. Raises if a broker has refused this
+        client and no other accepts it.
 
-        Threads share this cluster, and one that gets no answer drops its client. Here the client is held until the
-        last answer: a client that ends while a request of it times out may never tell so.
+        Threads share this cluster, and a thread that gets no answer drops the client. This method holds the client
+        until the last answer, because a client that ends while its request times out may never report the timeout.
         """
         admin = self._admin
         futures = ask(admin)
@@ -153,7 +158,8 @@ class KafkaCluster:
         return futures
 
     def _results(self, ask: Ask[T], *also: int) -> dict[Any, T | KafkaError]:
-        """The result of every future, or its error if a topic is unknown or its code is in ``also``; raises others."""
+        """Return the result of every future, or its error if a topic is unknown or the code is in ``also``; raise other
+        errors."""
         results: dict[Any, T | KafkaError] = {}
         for key, future in self._answered(ask).items():
             try:
@@ -176,23 +182,24 @@ class KafkaCluster:
         return self._unavailable(self._text(error), topic)
 
     def _unavailable(self, detail: str, topic: str | None, **context: object) -> Unavailable:
-        """For a request that is not answered; the brokers that still answer say more of it, and of this topic.
+        """Return the error for a request without an answer, with what the brokers that still answer say about this
+        topic.
 
-        The first broker gives out the addresses of all: behind a NAT or in a container they may be for others only.
-        A new client asks it: ours knows the others by now, and may turn to these.
+        A first broker returns the addresses of all brokers. Behind a NAT or in a container, these may be reachable only
+        for others. A new client asks it, because the old one knows the other brokers by now and may ask them instead.
         """
         context |= {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
-        self.__dict__.pop("_admin", None)  # the next request asks anew where the brokers are
+        self.__dict__.pop("_admin", None)  # the next request creates a client, which asks again where the brokers are
         told = ClusterMetadata()
-        if f"{self.bootstrap_servers}/bootstrap" not in self._last_error:  # else the only first address is silent
+        if f"{self.bootstrap_servers}/bootstrap" not in self._last_error:  # else the only bootstrap server is silent
             with suppress(KafkaException):
                 told = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
         for broker in told.brokers.values():
             address = f"{broker.host}:{broker.port}"
             if address in self._last_error and address not in self.bootstrap_servers.split(","):
                 return Unavailable(
-                    f"Kafka answers at {self.bootstrap_servers}, and advertises its broker {broker.id} at {address}, "
-                    f"with which no connection comes about ({self._last_error})",
+                    f"Kafka answers at {self.bootstrap_servers}, but advertises its broker {broker.id} at {address}, "
+                    f"to which this machine cannot connect ({self._last_error})",
                     next_step="start that broker, or correct its advertised.listeners; each of the addresses must be "
                     "reachable from here and from Spark's executors; where brokers have a listener for each network, "
                     "bootstrap_servers must name the one for this network",
@@ -203,8 +210,8 @@ class KafkaCluster:
             if partition.leader not in told.brokers:
                 replicas = ", ".join(map(str, sorted(partition.replicas)))
                 return Unavailable(
-                    f"partition {topic}-{number} has no leader: of its replicas, on the brokers with the ids "
-                    f"{replicas}, none is there and in sync",
+                    f"partition {topic}-{number} has no leader: none of the brokers with its replicas (ids "
+                    f"{replicas}) is running and in sync",
                     next_step=f"start these brokers (kafka-topics.sh --describe --topic {topic} shows them), then try "
                     "again",
                     **{**context, "partition": number},
@@ -218,7 +225,7 @@ class KafkaCluster:
         )
 
     def raise_if_refused(self) -> None:
-        """Raise ``AccessDenied`` when a broker has refused a client of this cluster some time ago."""
+        """Raise ``AccessDenied`` if a broker refused a client of this cluster more than 2 s ago."""
         if self._refusal is not None and time.monotonic() - self._refusal[1] > REFUSED_S:
             raise self.translated(self._refusal[0])
 
@@ -239,7 +246,8 @@ class KafkaCluster:
             raise self.translated(failed.args[0]) from failed
 
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
-        """(every partition of the topics that exist, with the topic's id; the names of the topics that do not).
+        """Return (every partition of the topics that exist, with the topic's id; the names of the topics that do not
+        exist).
 
         Raises ``ConfigurationError`` for brokers that are too old to have topic ids.
         """
@@ -256,7 +264,7 @@ class KafkaCluster:
                 topic_id = str(description.topic_id)
                 if topic_id == NO_TOPIC_ID:
                     raise ConfigurationError(
-                        f"the brokers give topic {topic} no id: another topic of this name would be taken for it",
+                        f"the brokers give topic {topic} no id, so Tidemark could not tell it from a recreated topic",
                         next_step="nothing was read; use brokers of Kafka 2.8 or newer, with an "
                         "inter.broker.protocol.version of 2.8 or newer",
                         bootstrap_servers=self.bootstrap_servers,
@@ -265,10 +273,10 @@ class KafkaCluster:
         return sorted(partitions), sorted(missing)
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """The topics whose clean-up policy includes compaction.
+        """Return the topics whose clean-up policy includes compaction.
 
-        Without the right to see the configuration of a topic (DESCRIBE_CONFIGS), that topic is left out: its compaction
-        then shows as gaps.
+        A topic whose configuration this user may not see (DESCRIBE_CONFIGS) is left out: its compaction then shows as
+        gaps.
         """
         if not topics:
             return []
@@ -276,7 +284,7 @@ class KafkaCluster:
         return sorted(topic for topic, options in configs.items() if "compact" in options["cleanup.policy"])
 
     def _configs(self, kind: ResourceType, names: Sequence[str], without_right: int) -> dict[str, Mapping[str, str]]:
-        """By name; without what does not exist, and what this user has no right to see."""
+        """Return the configurations by name, without those that do not exist or that this user may not see."""
         resources = [ConfigResource(kind, name) for name in names]
         results = self._results(
             lambda admin: admin.describe_configs(resources, request_timeout=TIMEOUT_S), without_right
@@ -290,7 +298,8 @@ class KafkaCluster:
     def _offsets(
         self, places: Iterable[TopicPartition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """(offset, timestamp in ms) of each partition; offset -1 means none."""
+        """Return (offset, timestamp in ms) of each partition; the offset -1 means none. If a leader has changed, ask
+        again."""
         requested = {KafkaPartition(place.topic, place.partition): place for place in places}
         if not requested:
             return {}
@@ -317,13 +326,15 @@ class KafkaCluster:
             error = next(iter(unanswered.values()))
             if error.code() not in LEADER_HAS_CHANGED or time.monotonic() > deadline:
                 raise self.translated(error, next(iter(unanswered)).topic)
-            self.topics()  # asks for the leaders again
+            self.topics()  # the answer also tells the client the new leaders
             time.sleep(0.1)
 
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """The log's ends are asked for before the last stable offsets. So where the last stable offset is not below the
-        end, all that the log held when it was asked for its end may be read; records that came in between are no sign
-        of an open transaction, and one that has ended in between holds nothing back.
+        """Return start, last stable offset and end of each partition.
+
+        The ends are asked for before the last stable offsets. So if the last stable offset is not below the end, all
+        that the log held when it was asked for its end may be read. Records that arrived in between are no sign of an
+        open transaction, and a transaction that ended in between holds nothing back.
         """
         start = self._offsets(places, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
         end = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
@@ -333,8 +344,11 @@ class KafkaCluster:
         }
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        """The transactions that kept the last stable offset below the log end when the bounds were asked for, by
-        partition; others have no entry."""
+        """Return, by partition, the transaction that kept the last stable offset below the log end when the bounds were
+        asked for.
+
+        Partitions without one have no entry.
+        """
         held = {place: bound for place, bound in bounds.items() if bound.last_stable < bound.log_end}
         first = self.records_from([(place, bound.last_stable) for place, bound in held.items()])
         return {
@@ -350,13 +364,13 @@ class KafkaCluster:
     def records_from(
         self, offsets: Collection[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], Record | None]:
-        """The first record at or after each offset, committed or not; None where there is none up to the log's end.
+        """Return the first record at or after each offset, committed or not; None if the log has none up to its end.
 
-        All partitions are read by one consumer, the first offsets of each first. An offset outside the log, or not read
-        within 5 s, has no entry.
+        One consumer reads all partitions, and of each partition the first requested offsets first. An offset outside
+        the log, or one that is not read within 5 s, has no entry.
         """
         waiting: dict[tuple[str, int], list[tuple[TopicPartition, int]]] = {}
-        for place, offset in reversed([*offsets]):  # the last ones of a list are popped first
+        for place, offset in reversed([*offsets]):  # below, pop() takes the last one of a list
             waiting.setdefault((place.topic, place.partition), []).append((place, offset))
         records: dict[tuple[TopicPartition, int], Record | None] = {}
         if not waiting:
@@ -387,12 +401,13 @@ class KafkaCluster:
         return records
 
     def group(self, name: str, places: Sequence[TopicPartition]) -> ConsumerGroup:
-        """The state of a consumer group; it is asked before the offsets, so a group that stops in between is active."""
+        """Return the state of a consumer group. It is asked for before the offsets, so a group that stops in between is
+        active."""
         requested = {(place.topic, place.partition): place for place in places}
         request = ConsumerGroupTopicPartitions(name, [KafkaPartition(*pair) for pair in requested])
         described = self._coordinated(lambda admin: admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S))
         answer = self._coordinated(
-            # Without require_stable an offset that a transaction is about to replace looks like the newest.
+            # Without require_stable Kafka returns the old offset while a transaction is about to replace it.
             lambda admin: admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=TIMEOUT_S)
         )
         committed: dict[TopicPartition, int] = {}
@@ -410,16 +425,16 @@ class KafkaCluster:
         return ConsumerGroup(name, exists, active, committed, tuple(sorted(unsettled)))
 
     def metadata_of(self, group: str, places: Iterable[TopicPartition]) -> set[str]:
-        """Return what was written beside the offsets that a consumer group has committed for some partitions."""
+        """Return the metadata that a consumer group stored with its committed offsets for these partitions."""
         request = [ConsumerGroupTopicPartitions(group, [KafkaPartition(at.topic, at.partition) for at in places])]
         answer = self._coordinated(lambda admin: admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S))
         partitions = answer.topic_partitions if answer else []
         return {partition.metadata for partition in partitions if partition.error is None and partition.metadata}
 
     def commit(self, group: str, ends: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Commit offsets for a consumer group without members; partitions that do not exist any more are left out.
+        """Commit offsets for a consumer group without members. Partitions that no longer exist are left out.
 
-        Raises ``ConfigurationError`` when the group has members.
+        Raises ``ConfigurationError`` if the group has members.
         """
         if not ends:
             return
@@ -438,7 +453,8 @@ class KafkaCluster:
                 raise self.translated(error)
 
     def _coordinated(self, ask: Ask[Any]) -> Any:
-        """The answer of a group's coordinator, None for an unknown group; asks again until the coordinator is ready."""
+        """Return the answer of a group's coordinator, None for an unknown group. Asks again until the coordinator is
+        ready."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             [future] = self._answered(ask).values()
@@ -455,12 +471,14 @@ class KafkaCluster:
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
-        """The first offset with a timestamp at or after ``when``, and that timestamp; None where there is none.
+        """Return the first offset with a timestamp at or after ``when``, and that timestamp; None if there is no such
+        record.
 
-        Producers may set timestamps in any order: the answer is a place to cut, and says nothing about other records. A
-        timestamp that no calendar has, as of a producer that counts in microseconds, is the last one that it has.
+        Producers may set timestamps in any order: use the offset as a place to cut; it says nothing about other
+        records. A timestamp beyond the calendar, such as that of a producer that counts in microseconds, becomes the
+        calendar's last moment.
         """
-        milliseconds = max(0, int(when.timestamp() * 1000))  # below zero are words of the protocol, not times
+        milliseconds = max(0, int(when.timestamp() * 1000))  # the protocol uses negative numbers as special values
         answers = self._offsets(places, lambda: OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED)
         return {
             place: None if offset < 0 else (offset, moment_of(timestamp) or LAST_MOMENT)
@@ -468,10 +486,11 @@ class KafkaCluster:
         }
 
     def records(self, covered: Range) -> Iterator[Record]:
-        """The committed records of a range, ascending; no consumer group is used and no offset committed.
+        """Yield the committed records of a range in ascending order. Uses no consumer group and commits no offset.
 
-        An end that a reader is told below the range's end is asked about: a new leader that does not know yet how far
-        its followers are tells one too early (KIP-207), and what comes after that is waited for.
+        If the reader reports an end below the range's end, this method asks for the bounds. A new leader that does not
+        know yet how far its followers are reports an end too early (KIP-207). Then it waits for the records after that
+        end.
         """
         place = covered.at
         consumer = self._consumer("read_committed")
@@ -482,7 +501,7 @@ class KafkaCluster:
                 if message is None:
                     offsets = f"[{covered.start},{covered.end})"
                     raise self._unavailable(
-                        "no record has come", place.topic, partition=place.partition, offsets=offsets
+                        "no record has arrived", place.topic, partition=place.partition, offsets=offsets
                     )
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -498,7 +517,7 @@ class KafkaCluster:
             consumer.close()
 
     def _is_early(self, place: TopicPartition, end: int) -> bool:
-        """Return whether offsets from this one on are stable, so that the log does not end there for a reader."""
+        """Return whether there are stable offsets after this one, so that the reported end is too early."""
         return self.bounds([place])[place].last_stable > end
 
     def _consumer(self, isolation: str) -> Consumer:
@@ -529,5 +548,5 @@ def _record(message: Message, offset: int) -> Record:
 
 
 def _moment(record: Record | None, offset: int) -> datetime | None:
-    """The timestamp of the record at an offset; None when that one was not read or has none."""
+    """Return the timestamp of the record at an offset; None if that record was not read or has no timestamp."""
     return None if record is None or record.offset != offset else record.stamped_at

@@ -1,8 +1,8 @@
 """Address and security of Kafka from an Airflow connection, with or without Airflow.
 
-A connection is a mapping with the keys Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
+A connection is a mapping with the keys that Airflow uses: ``host``, ``port``, ``login``, ``password``, ``extra``. As in
 Airflow's Kafka provider, ``extra`` holds the configuration of the client (librdkafka's names) with its
-``bootstrap.servers``; without that key host and port are used. Security options are allowed in a connection only: a
+``bootstrap.servers``; without that key host and port are used. Only a connection may have security options, because a
 pipeline file is copied, committed and shown. Spark's driver looks the same connection up through ``java_options``.
 """
 
@@ -26,9 +26,9 @@ from tidemark.text import with_nearest
 
 @dataclass(frozen=True)
 class KafkaConnection:
-    """Address and client options of a Kafka cluster; the options do not hold ``bootstrap.servers``.
+    """Address and client options of a Kafka cluster. The options do not include ``bootstrap.servers``.
 
-    ``conn_id`` is None when the pipeline file itself says where Kafka is; such a broker has no security.
+    ``conn_id`` is None if the pipeline file itself says where Kafka is; such a broker has no security.
     """
 
     bootstrap_servers: str
@@ -36,15 +36,15 @@ class KafkaConnection:
     conn_id: str | None = None
 
     def tuning(self) -> dict[str, str]:
-        """The options that an order may hold: those that are not about security."""
+        """Return the options that an order may hold: those that are not about security."""
         return {key: value for key, value in self.config.items() if isinstance(value, str) and not is_security(key)}
 
     def secured_by(self) -> str | None:
-        """The id of the connection that Spark's driver must look up; None for a broker without security."""
+        """Return the id of the connection that Spark's driver must look up; None for a broker without security."""
         return self.conn_id if "security.protocol" in self.config else None
 
     def warnings(self) -> list[str]:
-        """Settings that are allowed and not safe, as sentences."""
+        """Return, as sentences, the settings that are allowed but not safe."""
         return [f"the Kafka connection {self.conn_id}: {warning}" for warning in warnings(self.config)]
 
 
@@ -54,18 +54,21 @@ _HOW = """set {variable}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers"
 def java_options(
     conn_id: str | None, tuning: Mapping[str, str], pipeline_name: str, lookup: Lookup = from_environment
 ) -> Config:
-    """Options of Java's client for a connection, or for no security; ``tuning`` replaces options of the connection."""
+    """Return the options of Java's client for a connection; ``tuning`` replaces options of the connection.
+
+    Without ``conn_id`` the broker has no security, and the options are ``tuning`` alone.
+    """
     if conn_id is None:
         return dict(tuning)
     connection = named_connection(conn_id, pipeline_name, lookup)
     try:
         return {**java_security(connection.config), **tuning}
-    except Unusable as wrong:  # a file that was there when the run began
+    except Unusable as wrong:  # a certificate file that existed when the run began
         raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
 
 
 def named_connection(conn_id: str, pipeline_name: str, lookup: Lookup = from_environment) -> KafkaConnection:
-    """The Kafka connection of that id, checked, with its certificates; raises ``ConfigurationError``."""
+    """Return the Kafka connection of that id, checked, with its certificates; raises ``ConfigurationError``."""
     connection = lookup(conn_id)
     if connection is None:
         raise _missing(pipeline_name, conn_id)
@@ -109,7 +112,7 @@ def _address(connection: Mapping[str, Any], bootstrap_servers: object, pipeline_
         return servers(bootstrap_servers if isinstance(bootstrap_servers, str) else "")
     except PydanticCustomError:
         raise ConfigurationError(
-            f"the Kafka connection {conn_id} names no broker, or not as host:port",
+            f"the Kafka connection {conn_id} names no broker in the form host:port",
             next_step='set "bootstrap.servers" in its extra, such as {"bootstrap.servers": "broker-1:9092"}',
             pipeline=pipeline_name,
             connection=conn_id,
@@ -143,7 +146,7 @@ def _tuning(extra: dict[str, Any], pipeline_name: str, conn_id: str) -> dict[str
 
 
 def _numbers(extra: dict[str, Any]) -> dict[str, Any]:
-    """Text of digits as numbers: Airflow's form for a connection knows only text."""
+    """Turn text of digits into numbers, because Airflow's form for a connection knows only text."""
     return {key: int(value) if _is_digits(value) else value for key, value in extra.items()}
 
 

@@ -1,6 +1,6 @@
 """Translates the security options of a Kafka connection to those of Java's client, for Spark.
 
-Certificates and keys are PEM text inside the options, so that the machines of Spark's workers need no such files.
+The options contain certificates and keys as PEM text, so that the machines of Spark's workers need no such files.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,14 @@ from tidemark.connections.lookup import Secret, revealed
 from tidemark.kafka.security import Config, Mechanism, pem
 
 _SECURITY: Final = "org.apache.kafka.common.security"
-_NONE: Final = ""  # for Java: host names are not verified; librdkafka's word is "none"
+_NONE: Final = ""  # Java's value for: do not verify host names; librdkafka's is "none"
 
 
 def java_security(config: Mapping[str, str | Secret]) -> Config:
-    """Options of Java's client (without Spark's prefix ``kafka.``) for a config that ``security_config`` has checked.
+    """Return the options of Java's client (without Spark's prefix ``kafka.``). ``security_config`` has checked
+    ``config``.
 
-    Reads the PEM files again: raises ``Unusable`` when one was removed since.
+    Reads the PEM files again: raises ``Unusable`` if one was removed since.
     """
     plain = revealed(config)
     options: Config = {"security.protocol": plain["security.protocol"]}
@@ -29,7 +30,7 @@ def java_security(config: Mapping[str, str | Secret]) -> Config:
 
 
 def jaas(module: str, options: Mapping[str, str]) -> Secret:
-    """One entry of ``sasl.jaas.config``; in quoted values Java reads a backslash as the start of an escape."""
+    """Return one entry of ``sasl.jaas.config``. Values are escaped: in quotes Java reads a backslash as an escape."""
     words = [f'{name}="{_escaped(value)}"' for name, value in options.items()]
     return Secret(" ".join([f"{_SECURITY}.{module}", "required", *words]) + ";")
 
@@ -61,8 +62,8 @@ def _user(plain: Mapping[str, str]) -> dict[str, str]:
 
 def _client(plain: Mapping[str, str]) -> dict[str, str]:
     options = {
-        # The module ignores it. Spark's debug log hides all of a JAAS entry that follows this word, and nothing else
-        # (KafkaRedactionUtil.redactJaasParam), so without it the secret would stand there.
+        # The module ignores the password. But Spark's debug log masks only the part of a JAAS entry after this word
+        # (KafkaRedactionUtil.redactJaasParam), so without it the log would show the client's secret.
         "password": "",
         "clientId": plain["sasl.oauthbearer.client.id"],
         "clientSecret": plain["sasl.oauthbearer.client.secret"],
@@ -77,7 +78,7 @@ def _client(plain: Mapping[str, str]) -> dict[str, str]:
 def _authorities(plain: Mapping[str, str]) -> Config:
     authorities = pem(plain, "ssl.ca")
     if authorities is None:
-        return {}  # both clients then trust the machine's authorities
+        return {}  # then both clients trust the machine's certificate authorities
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "\n".join(certificates(*authorities))}
 
 
@@ -87,7 +88,8 @@ def _identity(plain: Mapping[str, str]) -> Config:
         return {}
     block, encrypted = private_key(*key)
     if encrypted:
-        # Java 17 cannot open keys that openssl encrypts today (PBES2). The options would hold the password too.
+        # Java 17 cannot open keys as openssl encrypts them now (PBES2). An encrypted key would not be safer here,
+        # because the options would hold its password too.
         block = without_password(block, plain["ssl.key.password"])
     return {
         "ssl.keystore.type": "PEM",

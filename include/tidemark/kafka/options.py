@@ -7,7 +7,7 @@ from pydantic import Field, StrictInt
 
 from tidemark.config.base import Section, Size
 
-AT_THE_END_MS = 10  # a broker holds back the answer that a log has ended for so long; it would take 500
+AT_THE_END_MS = 10  # so long a broker waits for new records before it answers at the end of a log; the default is 500
 
 
 class KafkaOptions(Section):
@@ -46,5 +46,5 @@ class KafkaOptions(Section):
     )
 
     def client_config(self) -> dict[str, str]:
-        """The options that are set, by the names Kafka's clients know."""
+        """Return the options that are set, by the names of Kafka's clients."""
         return {key: str(value) for key, value in self.model_dump(by_alias=True, exclude_none=True).items()}

@@ -1,4 +1,4 @@
-"""Errors with which Kafka refuses a client: authentication, TLS, authorization. A person must correct each of them."""
+"""Errors with which Kafka refuses a client: authentication, TLS, authorization. You must correct the cause of each."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ REFUSALS: Final = (*AUTHENTICATION, KafkaError._SSL, *AUTHORIZATION)
 
 
 def denied(code: int, detail: str, **context: object) -> AccessDenied:
-    """The error for a code of ``REFUSALS``; ``detail`` is the text of the client, without secrets."""
+    """Return the error for a code of ``REFUSALS``. ``detail`` is the text of the client, without secrets."""
     if code == KafkaError._SSL:
         return AccessDenied(
             f"no TLS connection to Kafka: {detail}",

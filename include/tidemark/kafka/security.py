@@ -1,7 +1,8 @@
 """The security options of a Kafka connection, by librdkafka's names, checked before any client starts.
 
-Tidemark plans with librdkafka and Spark reads with Java's client. An option that only one of them has would fail in the
-middle of a run, so it is refused here, with the option to write instead. ``kafka/java.py`` translates the others.
+Tidemark plans with librdkafka, and Spark reads with Java's client. An option that only one of them supports would fail
+in the middle of a run. So it is refused here, and the error names the option to use instead. ``kafka/java.py``
+translates the others.
 """
 
 from collections.abc import Mapping
@@ -56,14 +57,14 @@ ALLOWED: Final = (
 )  # fmt: skip
 _FAMILIES: Final = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.")
 INSTEAD: Final[Mapping[str, str]] = {
-    "sasl.jaas.config": "write user and password as login and password of the connection; Java's form is made of them",
+    "sasl.jaas.config": "write user and password as login and password of the connection; Tidemark makes Java's form",
     "sasl.login.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
     "sasl.client.callback.*": "write sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
     "sasl.oauthbearer.config": "tokens without a signature are for tests; write sasl.oauthbearer.method: oidc",
     "sasl.oauthbearer.*": "both clients know client.id, client.secret, token.endpoint.url, scope and extensions only",
     "sasl.kerberos.*": "Kerberos is not supported",
-    "ssl.truststore.*": "write ssl.ca.location (a PEM file) or ssl.ca.pem; Java's form is made of it",
-    "ssl.keystore.*": "write ssl.certificate.location and ssl.key.location (PEM files); Java's form is made of them",
+    "ssl.truststore.*": "write ssl.ca.location (a PEM file) or ssl.ca.pem; Tidemark makes Java's form",
+    "ssl.keystore.*": "write ssl.certificate.location and ssl.key.location (PEM files); Tidemark makes Java's form",
     "ssl.cipher.suites": "the two clients name ciphers differently; restrict them on the broker",
     "ssl.*.list": "the two clients name curves and signatures differently; restrict them on the broker",
     "enable.ssl.certificate.verification": "certificates are always verified; give the broker's authority as ssl.ca.*",
@@ -72,8 +73,8 @@ INSTEAD: Final[Mapping[str, str]] = {
 
 
 def instead(key: str) -> str:
-    """Return the words to write in place of an option that is not allowed; empty when that is not known, or it is not
-    security."""
+    """Return what to write in place of an option that is not allowed; empty if nothing is known, or it is no security
+    option."""
     if not key.startswith(_FAMILIES):
         return ""
     reason = next((reason for pattern, reason in INSTEAD.items() if fnmatchcase(key, pattern)), "")
@@ -81,16 +82,18 @@ def instead(key: str) -> str:
 
 
 def is_security(key: str) -> bool:
-    """Return whether it is an allowed security option; others are tuning, or not allowed."""
+    """Return whether this is an allowed security option. Others are tuning options, or not allowed."""
     return key in ALLOWED or key in ALIASES
 
 
 def security_config(extra: Mapping[str, Any], login: object, password: object, now: datetime) -> Config:
-    """The options of a connection by librdkafka's names, complete and checked; empty for a broker without security.
+    """Return the options of a connection by librdkafka's names, complete and checked; empty for a broker without
+    security.
 
-    ``login`` and ``password`` are the connection's own fields: user and password of SASL, else the password is that of
-    the client's own key. Airflow hides the password in its audit log, and nothing in ``extra``. Raises
-    ``Unusable``.
+    ``login`` and ``password`` are the connection's own fields: user and password for SASL; without SASL the password is
+    that of the client's private key. Airflow hides the password in its audit log, but nothing in ``extra``.
+
+    Raises ``Unusable``.
     """
     options = _values(extra)
     protocol = _protocol(options)
@@ -112,7 +115,7 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
 
 
 def warnings(config: Mapping[str, str | Secret]) -> list[str]:
-    """Settings that are allowed and not safe, as sentences."""
+    """Return, as sentences, the settings that are allowed but not safe."""
     clear = config.get("security.protocol") == Protocol.SASL_PLAINTEXT
     sentences = []
     if clear and config.get("sasl.mechanism") in (Mechanism.PLAIN, Mechanism.OAUTHBEARER):
@@ -123,7 +126,8 @@ def warnings(config: Mapping[str, str | Secret]) -> list[str]:
 
 
 def pem(config: Mapping[str, str], name: str) -> tuple[str, str] | None:
-    """(option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``: the text in the option or in its file.
+    """Return (option, text) of ``ssl.ca``, ``ssl.certificate`` or ``ssl.key``; the text is in the option or in its
+    file.
 
     ``config`` has its secrets revealed.
     """
@@ -138,9 +142,11 @@ def _values(extra: Mapping[str, Any]) -> dict[str, str]:
     for key, value in extra.items():
         name = ALIASES.get(key, key)
         if isinstance(value, bool) or not isinstance(value, str | int) or str(value) == "" or "\0" in str(value):
-            raise Unusable(f"it sets {key} to nothing, or to what is not text", "give its value, or remove it")
+            raise Unusable(
+                f"it sets {key} to an empty value, or to one that is not text", "give its value, or remove it"
+            )
         if options.setdefault(name, str(value)) != str(value):
-            raise Unusable(f"it sets {key} and {name} differently", f"keep {name}")
+            raise Unusable(f"it sets {key} and {name}, which are the same option, to different values", f"keep {name}")
     return options
 
 
@@ -158,7 +164,7 @@ def _refuse_without_protocol(options: Mapping[str, str], login: object, password
     if names:
         wanted = "SSL" if all(name.startswith("ssl.") for name in names) else "SASL_SSL"
         raise Unusable(
-            f"it sets {', '.join(names)} without security.protocol: it would have no effect",
+            f"it sets {', '.join(names)} without security.protocol, so they would have no effect",
             f'add "security.protocol": "{wanted}" to its extra',
         )
 

@@ -21,7 +21,7 @@ from tidemark.text import with_nearest
 class Source(ABC):
     """The source of one pipeline. Every method answers within seconds, or raises ``Unavailable``.
 
-    ``title`` is the name of this kind of source in messages, ``address`` its address; neither holds a secret.
+    ``title`` is the name of this kind of source in messages, ``address`` its address. Neither contains a secret.
     """
 
     title: ClassVar[str]
@@ -33,16 +33,16 @@ class Source(ABC):
 
     @abstractmethod
     def dataset(self, topic: str) -> Dataset:
-        """Return the name of a topic in tools for lineage."""
+        """Return the name of a topic in lineage tools."""
 
     @abstractmethod
     def topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
 
     def selected(self, *also: str) -> list[str]:
-        """The topics to read: those that the pipeline file names, and those that its rule selects now; and ``also``.
+        """Return the topics to read: those that the pipeline file names, those that its rule selects now, and ``also``.
 
-        Raises ``NotFound`` when no topic matches.
+        Raises ``NotFound`` if a rule is set and no topic results.
         """
         names, rule = [*self.settings.topics, *also], self.settings.rule
         if rule is not None:
@@ -53,7 +53,7 @@ class Source(ABC):
         return list(dict.fromkeys(names))
 
     def nothing_selected(self, rule: str, known: Sequence[str]) -> NotFound:
-        """The error when the rule selects none of the topics that there are."""
+        """Return the error for a rule that selects none of the existing topics."""
         return NotFound(
             with_nearest(f"no topic matches {rule}", rule, known),
             next_step=f"create a topic, or correct source.{self.settings.kind}.topics_regex",
@@ -62,22 +62,28 @@ class Source(ABC):
         )
 
     def name_topics(self, planned: Collection[str]) -> None:
-        """Give the selected topics an id that the source keeps, where it gives them none by itself, but those that are
-        ``planned``. Called before a plan, and not by one that only shows what it would do."""
+        """If the source has no topic ids of its own, store an id for each selected topic that is not in ``planned``.
+
+        Called before a plan, but not before a plan that only shows what it would do.
+        """
         del planned
 
     def cluster_id(self) -> str | None:
-        """The id that tells one cluster of the source from another; None where a source has no such id."""
+        """Return the id that tells one cluster of the source from another; None if the source has no such id."""
         return None
 
     @abstractmethod
     def partitions(self, topics: Sequence[str]) -> tuple[list[TopicPartition], list[str]]:
-        """(every partition of the topics that exist, with the topic's id; the names of the others); both sorted."""
+        """Return (every partition of the topics that exist, with the topic's id; the names of the others), both
+        sorted."""
 
     @abstractmethod
     def bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """The current start and ends of each partition. What was written before the call lies below ``log_end``, and
-        ``last_stable`` is of the same moment or a later one."""
+        """Return the current start and ends of each partition.
+
+        Records that were written before the call lie below ``log_end``. ``last_stable`` is of the same moment or a
+        later one.
+        """
 
     @abstractmethod
     def offsets_at(
@@ -92,23 +98,23 @@ class Source(ABC):
 
     @abstractmethod
     def starting_offsets(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-        """The first offset to read of every partition, when the pipeline is planned for the first time.
+        """Return the first offset to read of every partition. Called when the pipeline is planned for the first time.
 
-        Raises ``PlanRefused`` when the pipeline file does not define it for every partition.
+        Raises ``PlanRefused`` if the pipeline file does not define it for every partition.
         """
 
     @abstractmethod
     def records(self, covered: Range) -> Iterator[Record]:
-        """The committed records of a range, ascending; reading changes nothing in the source."""
+        """Yield the committed records of a range in ascending order. Reading changes nothing in the source."""
 
     def records_from(
         self, offsets: Collection[tuple[TopicPartition, int]]
     ) -> dict[tuple[TopicPartition, int], Record | None]:
-        """The first record at or after each offset; None where the log has none up to its end.
+        """Return the first record at or after each offset; None if the log has none up to its end.
 
-        An offset outside the log has no entry, nor one that was not read within seconds: of each partition, what comes
-        first is read first. Records of transactions that were aborted or are open may be among the answers. A source of
-        many partitions should read them all at once.
+        An offset outside the log has no entry, and neither has one that was not read within seconds. Of each partition,
+        the offsets are read in the given order. Records of open or aborted transactions may be among the answers. A
+        source of many partitions should read them all at once.
         """
         bounds = self.bounds(sorted({place for place, _ in offsets}))
         return {
@@ -122,16 +128,17 @@ class Source(ABC):
         """Return what the Spark side needs beside the ranges, as values for JSON. No secrets."""
 
     def endpoints(self) -> list[str]:
-        """``host:port`` of every server that executors connect to; none of a source without servers."""
+        """Return ``host:port`` of every server that executors connect to; empty for a source without servers."""
         return []
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """The topics that are compacted: records may be removed between others. None in a source without compaction."""
+        """Return the compacted topics, in which records between others may be removed. A source without compaction has
+        none."""
         del topics
         return []
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
-        """The transactions that keep ``last_stable`` below ``log_end``, by partition; others have no entry."""
+        """Return, by partition, the transaction that keeps ``last_stable`` below ``log_end``; others have no entry."""
         del bounds
         return {}
 
@@ -143,16 +150,19 @@ class Source(ABC):
     def report_progress(
         self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
     ) -> None:
-        """Let tools of the source see up to which offset of each partition all is published; raises when another
-        pipeline, or one of another manifest database, tells them too. ``former_names`` are those that this one had."""
+        """Store in the source, for its own tools, the offset of each partition up to which all is published.
+
+        Raises if another pipeline, or a pipeline of another manifest database, reports progress in the same place.
+        ``former_names`` are the names that this pipeline had before.
+        """
         del ends, database_id, former_names
 
     def warnings(self) -> list[str]:
-        """Settings that are allowed and not safe, as sentences."""
+        """Return, as sentences, the settings that are allowed but not safe."""
         return []
 
     def missing_topic(self, topic: str) -> NotFound:
-        """The error for a topic that does not exist."""
+        """Return the error for a topic that does not exist."""
         return NotFound(
             with_nearest(f"topic {topic} does not exist", topic, self.topics()),
             next_step=f"create the topic, or correct source.{self.settings.kind}.topics",
@@ -162,15 +172,15 @@ class Source(ABC):
         )
 
     def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:
-        """The first offset inside the gaps that holds a record; None when none does."""
+        """Return the first offset inside the gaps that holds a record; None if there is none."""
         return next((record.offset for gap in gaps for record in self.records(Range(place, *gap))), None)
 
     def count_records(self, covered: Range) -> int:
-        """The number of records in a range; reads them all."""
+        """Return the number of records in a range; reads them all."""
         return sum(1 for _ in self.records(covered))
 
     def check(self, manifest_id: int, ranges: Sequence[Range], *, before_reading: bool) -> None:
-        """Raise unless the topics are those of the plan and, before reading, still hold the ranges."""
+        """Raise unless the topics still have the ids of the plan and, before reading, still hold the ranges."""
         places, _ = self.partitions(sorted({covered.at.topic for covered in ranges}))
         ids = {place.topic: place.topic_id for place in places}
         for covered in ranges:
@@ -192,7 +202,8 @@ class Source(ABC):
             self.refuse_lost(manifest_id, ranges)
 
     def refuse_lost(self, manifest_id: int, ranges: Sequence[Range]) -> None:
-        """Raise ``DataLost`` when retention removed offsets of the ranges, ``Unavailable`` when some are missing."""
+        """Raise ``DataLost`` if retention took offsets of the ranges, ``Unavailable`` if a log ends before its range
+        does."""
         bounds = self.bounds([covered.at for covered in ranges])
         for covered in ranges:
             bound = bounds[covered.at]
@@ -210,7 +221,8 @@ class Source(ABC):
                 )
             if bound.last_stable < covered.end:
                 raise Unavailable(
-                    f"the last stable offset is {bound.last_stable}, below the end of the range",
+                    f"the last stable offset of {covered.at.topic}-{covered.at.partition} is {bound.last_stable}, "
+                    f"below the end of the range, {covered.end}",
                     next_step="a replica lags, or the log was truncated; try again, then compare with: "
                     f"tidemark lag {self.pipeline_name}",
                     **context,

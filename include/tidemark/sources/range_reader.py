@@ -1,4 +1,4 @@
-"""The protocol of a source that Spark's tasks read by themselves: from a range to Arrow batches, in the executors."""
+"""The protocol of a source that Spark's tasks read by themselves: executors turn a range into Arrow batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,22 +10,25 @@ from tidemark.model.offsets import Range
 
 
 class RangeReader(ABC):
-    """Reads ranges in the task that works on them, with no JVM between. It is pickled, so it holds no secret."""
+    """Reads ranges in the task that processes them, without a JVM in between. It is pickled, so it must hold no
+    secret."""
 
     @abstractmethod
     def batches(self, covered: Range) -> Iterator[pa.RecordBatch]:
-        """The records of a range, ascending, with the columns of ``record_schema.INPUT``; none that is missing goes
-        unnoticed. Raises ``DataLost``, ``Unavailable``, ``AccessDenied``."""
+        """Yield the records of a range in ascending order, with the columns of ``record_schema.INPUT``.
+
+        A missing record must raise. Raises ``DataLost``, ``Unavailable``, ``AccessDenied``.
+        """
 
     def masked(self, text: str) -> str:
-        """Spark's messages hold no secret of this reader."""
+        """Return the text unchanged, because Spark's messages contain no secret of this reader."""
         return text
 
     def instead(self, failed: Exception) -> None:
-        """Nothing reads in the place of this reader."""
+        """Return None: no other reader can replace this one."""
         del failed
 
     def error_of(self, failed: Exception) -> TidemarkError | None:
-        """None: what tasks raise is the error itself."""
+        """Return None: a task raises the true error itself."""
         del failed
         return None

@@ -16,22 +16,22 @@ from tidemark.model.address import Address
 from tidemark.planner import OnDataLoss
 
 SHORTEST_SPAN = timedelta(minutes=1)  # a plan asks the source once for each span that has records
-INTERNAL = "__"  # how names of the broker's own topics begin, such as __consumer_offsets
+INTERNAL = "__"  # prefix of the broker's own topics, such as __consumer_offsets
 
 
 class Cut(StrEnum):
-    """The place where a run stops to read: at the first offset at or after its cut, or at the current end."""
+    """The place where a run stops reading: the first offset at or after the end of its interval, or the current end."""
 
     SCHEDULE = "schedule"
     LATEST = "latest"
 
 
 class Gaps(StrEnum):
-    """The offsets of a range that may have no record which a reader can see."""
+    """The offsets of a range at which a reader may find no record."""
 
     NONE = "none"
-    TRANSACTIONS = "transactions"  # their end marks and what was aborted: offsets are read twice
-    TRACKING = "tracking"  # entries of the server itself, such as offsets that consumers store: read twice, too
+    TRANSACTIONS = "transactions"  # end marks of transactions, and aborted records; each gap is read a second time
+    TRACKING = "tracking"  # entries of the server itself, such as stored offsets; each gap is read a second time
     COMPACTED = "compacted"
 
 
@@ -73,10 +73,10 @@ class Slice(Section):
 
 @dataclass(frozen=True)
 class Connector:
-    """The jars and properties that Spark needs to read a kind of source. ``jars`` lack their version, which is
-    PySpark's.
+    """The jars and properties that Spark needs to read a kind of source.
 
-    ``format`` is what Spark reads by; the first of ``jars`` has it, and ``group`` publishes that jar.
+    ``jars`` lack their version, which is PySpark's. ``format`` is Spark's name of the source; the first of ``jars``
+    contains it, and ``group`` publishes that jar.
     """
 
     name: str
@@ -88,9 +88,9 @@ class Connector:
 class SourceSettings(Section):
     """The topics that a pipeline reads, and how. ``kind`` is the name of the source in the registry.
 
-    ``connector`` is None for a source that Spark reads with what it has. ``gaps_advice`` says when offsets without a
-    record are no mistake. ``selecting_keys``: the keys that say which topics are read; ``place_keys``: those that say
-    where they are.
+    ``connector`` is None for a source that Spark reads without further jars. ``gaps_advice`` says when offsets without
+    a record are normal. ``selecting_keys`` are the keys that select topics; ``place_keys`` are those that say where the
+    topics are.
     """
 
     kind: ClassVar[str]
@@ -127,7 +127,7 @@ class SourceSettings(Section):
 
     @property
     def rule(self) -> str | None:
-        """Return the rule that selects topics beside those that are named, also later ones; None when nothing does."""
+        """The rule that selects further topics, also topics that are created later; None without a rule."""
         return None
 
     def reads(self, topic: str) -> bool:
@@ -136,20 +136,20 @@ class SourceSettings(Section):
 
     @property
     def described(self) -> str:
-        """The topics, for people: ``flights, delays, and all that match orders-.*``."""
+        """The topics as a text, such as ``flights, delays, and all that match orders-.*``."""
         return ", ".join(self.topics)
 
     def address(self) -> Address | None:
-        """Return the address of the topics: None when no sink writes topics of this kind."""
+        """Return the address of the topics; None if no sink writes topics of this kind."""
         return None
 
     @abstractmethod
     def connections(self) -> set[str]:
-        """The ids of the Airflow connections that these settings name."""
+        """Return the ids of the Airflow connections that these settings name."""
 
 
 class PatternSettings(SourceSettings):
-    """The settings of a source whose topics may be selected by a pattern, too."""
+    """The settings of a source whose topics may also be selected by a pattern."""
 
     selecting_keys = frozenset({"topics", "topics_regex"})
     gaps_advice = "if producers use transactions or the topic is compacted, write gaps: transactions or gaps: compacted"
@@ -172,7 +172,7 @@ class PatternSettings(SourceSettings):
     @classmethod
     def _some_topics(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         if pattern is None and not info.data.get("topics", True):
-            raise wrong("is missing, and so is topics: one of them, or both, say what is read")
+            raise wrong("is missing, and so is topics: one of them, or both, must say which topics are read")
         return pattern
 
     @property
@@ -180,7 +180,7 @@ class PatternSettings(SourceSettings):
         return self.topics_regex
 
     def reads(self, topic: str) -> bool:
-        """No pattern matches topics of the broker itself."""
+        """Return whether a topic of this name is read. A pattern never matches the broker's own topics."""
         if super().reads(topic):
             return True
         internal = topic.startswith(INTERNAL)

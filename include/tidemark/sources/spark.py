@@ -1,6 +1,6 @@
 """The protocol of a source that Spark itself reads: the ranges of an order as a DataFrame.
 
-A source has this face, or that of ``range_reader.py``.
+A source implements this protocol, or that of ``range_reader.py``.
 """
 
 from typing import Protocol
@@ -14,25 +14,27 @@ from tidemark.sources.range_reader import RangeReader
 
 
 class SparkReader(Protocol):
-    """Reads the ranges of one order; its secrets were looked up when it was opened."""
+    """Reads the ranges of one order. Its secrets were looked up when it was opened."""
 
     def read(self, session: SparkSession) -> DataFrame:
-        """The committed records of ``order.read``, with the columns of ``processing/processor.py``.
+        """Return the committed records of ``order.read``, with the columns of ``processing/processor.py``.
 
-        Headers of a record without any are empty, never null. A missing offset fails the job.
+        The headers of a record without headers are empty, never null. A missing offset fails the job.
         """
         ...
 
     def masked(self, text: str) -> str:
-        """The text with stars instead of this reader's secrets."""
+        """Return the text with stars in place of this reader's secrets."""
         ...
 
     def instead(self, failed: Exception) -> RangeReader | None:
-        """Return the reader to use after a failure of Spark on a record that it cannot hold; None for others."""
+        """Return the reader to use after Spark failed on a record that it cannot represent; None after other
+        failures."""
         ...
 
     def error_of(self, failed: Exception) -> TidemarkError | None:
-        """The error for a failure of the source, which refuses or is silent; None when the source is not the cause."""
+        """Return the error for a source that refuses or does not answer; None if the source is not the cause of the
+        failure."""
         ...
 
 
@@ -40,6 +42,7 @@ Reader = SparkReader | RangeReader
 
 
 def open_reader(order: Order) -> Reader:
-    """The reader for the source of an order; raises ``ConfigurationError`` when its connection is wrong or missing."""
+    """Open the reader for the source of an order; raises ``ConfigurationError`` if its connection is wrong or
+    missing."""
     reader: Reader = SOURCES.module(order.source.kind, "spark").open_reader(order)
     return reader

@@ -1,5 +1,5 @@
-"""The values that ``starting_offsets`` may have for every source: earliest, latest or a time. A kind adds a mapping of
-its own."""
+"""The values that ``starting_offsets`` may have for every source: earliest, latest or a time. A kind adds its own
+mapping."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -16,12 +16,13 @@ _WORDS: Final = ("earliest", "latest")
 
 
 class StartMapping(Section):
-    """``starting_offsets`` as a mapping, with exactly one key; ``starts`` makes of its value what it says."""
+    """``starting_offsets`` as a mapping with exactly one key; ``starts`` has for each key the function that builds the
+    start."""
 
     starts: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def settings(self) -> Any:
-        """Return the settings that the key says; raises when there is none, or more than one."""
+        """Return the start that the key defines; raise if there is no key, or more than one."""
         given = [(name, value) for name, value in self if value is not None]
         if len(given) != 1:
             raise wrong(f"must hold one key: {' or '.join(self.starts)}")
@@ -30,14 +31,15 @@ class StartMapping(Section):
 
 
 def read_start(value: object, mapping: type[StartMapping], shapes: tuple[str, ...]) -> Any:
-    """A word, a time as UTC, or the settings of a mapping; ``shapes`` are the mappings as a message shows them."""
+    """Return a word, a time in UTC, or the start of a mapping. ``shapes`` are the allowed mappings, for the message."""
     if isinstance(value, Mapping):
         return mapping.model_validate(value).settings()
     return value if isinstance(value, str) and value in _WORDS else values.moment(value, _WORDS, shapes)
 
 
 def json_schema_of_start(mapping: Mapping[str, Any], example: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of ``starting_offsets``; ``mapping`` has the schemas of the keys of the kind's mapping."""
+    """Return the JSON Schema of ``starting_offsets``. ``mapping`` has the schemas of the keys that this kind's mapping
+    has."""
     of_mapping = {
         "type": "object",
         "properties": mapping,
@@ -56,7 +58,7 @@ def common_starts(
     bounds: Mapping[TopicPartition, Bounds],
     offsets_at: Callable[[Sequence[TopicPartition], datetime], Mapping[TopicPartition, tuple[int, datetime] | None]],
 ) -> dict[TopicPartition, int]:
-    """The first offset to read of every partition, inside its bounds."""
+    """Return the first offset to read of every partition, inside its bounds."""
     match wanted:
         case "earliest":
             return {place: bound.log_start for place, bound in bounds.items()}
@@ -64,7 +66,7 @@ def common_starts(
             return {place: bound.last_stable for place, bound in bounds.items()}
         case datetime() as when:
             answers = offsets_at(list(bounds), when)
-            # The record may be of an open transaction, or have come since: it lies above what may be read.
+            # A record of an open transaction, or one that arrived since, lies above the last stable offset.
             return {
                 place: min(answer[0], bounds[place].last_stable) if answer else bounds[place].last_stable
                 for place, answer in answers.items()

@@ -1,1 +1,2 @@
-"""Several topics with several formats: a decoder for each entry of ``decode``, and the columns of all. No kind."""
+"""Decodes several topics in several formats: a decoder for each entry of ``decode``. This folder is no kind of
+decoder."""

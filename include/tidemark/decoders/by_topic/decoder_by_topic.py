@@ -1,4 +1,4 @@
-"""Topics with records in different formats: one decoder for each entry of ``decode``."""
+"""Decodes topics whose records have different formats: one decoder for each entry of ``decode``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +15,10 @@ from tidemark.errors import ConfigurationError
 
 
 class DecoderByTopic:
-    """``entries`` are (topics, their decoder). A column that a decoder does not have is null in its rows.
+    """Gives each record to the decoder of its topic. A column that this decoder does not have is null in the rows.
 
-    With ``tombstones`` rows are marked, also those of decoders that know none.
+    ``entries`` are pairs of topics and their decoder. With ``tombstones`` all rows have the mark ``_is_deleted``, also
+    those of decoders that know no tombstones.
     """
 
     def __init__(self, entries: Sequence[tuple[TopicFilter, Decoder]], *, tombstones: bool) -> None:
@@ -32,7 +33,10 @@ class DecoderByTopic:
         return {key: schema for decoder in self._decoders for key, schema in schemas_of(decoder).items()}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Raises ``ConfigurationError`` for a topic that not exactly one entry is for."""
+        """Decode each record with the decoder of its topic.
+
+        Raises ``ConfigurationError`` for a topic that no entry, or more than one entry, matches.
+        """
         topics: dict[int, list[str]] = {}
         for topic in pc.unique(batch.column("topic")).to_pylist():
             topics.setdefault(self._entry_of(topic), []).append(topic)
@@ -57,7 +61,7 @@ class DecoderByTopic:
         return self._by_topic[topic]
 
     def _widened(self, decoded: Decoded) -> pa.RecordBatch:
-        """The rows with all columns, and with the mark of tombstones where some entry knows them."""
+        """Return the rows with the columns of all entries; with ``tombstones`` also with the mark ``_is_deleted``."""
         rows, names = decoded.rows, {*decoded.rows.schema.names}
         columns = [
             rows.column(field.name).cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)

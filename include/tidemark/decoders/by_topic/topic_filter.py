@@ -1,4 +1,4 @@
-"""Selects the topics that an entry of ``decode`` is for."""
+"""Selects the topics that an entry of ``decode`` applies to."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TopicFilter:
-    """Topics by their names, and all whose whole name matches ``pattern``."""
+    """Matches topics by name, or by a ``pattern`` that must match the whole name."""
 
     names: tuple[str, ...]
     pattern: str | None
@@ -25,7 +25,7 @@ class TopicFilter:
 
 
 def problem_with_topic(topic: str, entries: Sequence[TopicFilter]) -> str | None:
-    """Return the reason why not exactly one entry is for a topic, as a sentence about it; else None."""
+    """Return None if exactly one entry matches a topic; else the reason, as a sentence that continues "topic NAME"."""
     matching = [f"decode[{index}]" for index, entry in enumerate(entries) if entry.has(topic)]
     if not matching:
         return "matches no entry of decode"

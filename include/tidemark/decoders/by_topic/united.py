@@ -1,4 +1,4 @@
-"""The columns of records that are decoded in several ways."""
+"""Joins the columns of several decoders into one schema."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,10 @@ from tidemark.errors import ConfigurationError
 
 
 def united(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """All columns, those of the first schema first; one that a schema lacks may be null.
+    """Return all columns, in the order in which the schemas have them first. A column that some schema lacks is
+    nullable.
 
-    Raises ``ConfigurationError`` when a column has two types. Types that differ only in what may be null are one.
+    Raises ``ConfigurationError`` if a column has two types. Types that differ only in nullability count as one.
     """
     fields: dict[str, pa.Field] = {}
     first: dict[str, int] = {}
@@ -23,7 +24,7 @@ def united(schemas: Sequence[pa.Schema]) -> pa.Schema:
             except pa.ArrowTypeError:
                 raise ConfigurationError(
                     f"column {field.name} is {field.type} in decode[{index}] and {fields[field.name].type} in "
-                    f"decode[{first[field.name]}]",
+                    f"decode[{first[field.name]}], and a column has one type",
                     next_step="give it one type, or read these topics with two pipelines",
                 ) from None
             first.setdefault(field.name, index)

@@ -1,1 +1,1 @@
-"""Envelopes: records that tell a change of a row, with its new values inside. No kind of decoder."""
+"""Envelopes: records that describe a change of a row, with its new values inside. This folder is no kind of decoder."""

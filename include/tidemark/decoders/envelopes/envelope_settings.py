@@ -17,7 +17,7 @@ class EnvelopeSettings(Section):
 
     @abstractmethod
     def further_columns(self) -> Collection[str]:
-        """Those of other parts than the row, which no key has."""
+        """Return the columns that come from other parts than the row, and so are in no key."""
 
     @abstractmethod
     def order(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Decodes records with an envelope: the format's decoder reads them as they are, the envelope makes rows of them."""
+"""Decodes records with an envelope: the format's decoder decodes the whole record, then the envelope makes rows of
+it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tidemark.decoders.envelopes.base import Envelope
 
 
 class EnvelopeDecoder:
-    """Rows have the columns of the envelope."""
+    """Decodes records into rows with the columns of the envelope."""
 
     def __init__(self, records: Decoder, envelope: Envelope) -> None:
         self._records, self._envelope = records, envelope
@@ -27,7 +28,7 @@ class EnvelopeDecoder:
         return self._records.null_text if isinstance(self._records, WithNullText) else None
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """A record without a value is an error here, as it is of the format."""
+        """Decode records; one without a value is an error, as in the decoder of the format."""
         read = self._records.decode(batch)
         unwrapped = self._envelope.unwrap(read.rows).at(read.good)
         unknown = read.unknown and read.unknown.of(unwrapped.good)
@@ -40,7 +41,8 @@ class EnvelopeDecoder:
         )
 
     def _with_schemas(self, errors: tuple[BadRecord, ...], batch: pa.RecordBatch) -> Iterator[BadRecord]:
-        """The envelope's own errors with the schemas of their records, as the format's errors have them."""
+        """Yield the envelope's errors with the names of their records' schemas, which the format's errors have
+        already."""
         if not errors or not isinstance(self._records, WithNamedSchemas):
             yield from errors
             return

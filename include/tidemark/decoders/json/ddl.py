@@ -1,7 +1,7 @@
-"""A Spark DDL text - ``id BIGINT NOT NULL, tags ARRAY<STRING>`` - as fields.
+"""Parses Spark DDL, such as ``id BIGINT NOT NULL, tags ARRAY<STRING>``, into fields.
 
-A record must have every ``NOT NULL`` field, and not as null; other fields may be null or absent. A TIMESTAMP without
-an offset is UTC. A BINARY is base64, as in Spark. TIMESTAMP_NTZ is not supported: every time has a zone.
+A record must have every ``NOT NULL`` field, and not as null; other fields may be null or absent. A TIMESTAMP without an
+offset is UTC. A BINARY is base64, as in Spark. TIMESTAMP_NTZ is not supported: every time has a zone.
 """
 
 import re
@@ -27,7 +27,8 @@ _DEPTH_LIMIT = 32
 
 
 def parse(text: str) -> tuple[Field, ...]:
-    """The columns of a DDL text; ``ConfigurationError`` gives the position (from 0) and what was expected there."""
+    """Return the columns of a DDL text; ``ConfigurationError`` gives the position (from 0) and what was expected
+    there."""
     reader = _Reader(_tokens(text))
     fields = reader.fields(depth=0)
     reader.end()

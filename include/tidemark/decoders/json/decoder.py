@@ -16,7 +16,7 @@ from tidemark.decoders.json.tombstones import TombstoneDecoder
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """A decoder for ``schema``, and for ``envelope`` and ``tombstones`` if they are named.
+    """Open a decoder for ``schema``, and for ``envelope`` and ``tombstones`` if the order has them.
 
     Raises ``ConfigurationError`` for a wrong schema.
     """

@@ -1,11 +1,11 @@
 """Turns a JSON Schema, or a Spark DDL text, into fields that a decoder can check and build.
 
-A schema is read as serializers and generators write it: ``type`` (one type, or one and ``null``), ``properties``,
+It accepts what serializers and generators write: ``type`` (one type, or one and ``null``), ``properties``,
 ``required``, ``additionalProperties``, ``items``, ``enum``, ``const``, bounds (``rules.py``), ``$ref`` to a part of the
 schema or to a reference of the registry, and ``oneOf``, ``anyOf``, ``allOf`` of one schema, or of one and ``null``.
-``format`` with ``date-time`` or ``date`` makes a column of times or dates; others, and words that JSON Schema does not
-have (``connect.index``, ``javaType``), describe. A word that could forbid a record and is not understood is an error:
-to ignore it would accept that record.
+``format`` with ``date-time`` or ``date`` makes a column of times or dates. Other formats, and words that JSON Schema
+does not have (``connect.index``, ``javaType``), have no effect. An unsupported word that could forbid a record is an
+error: to ignore it would accept that record.
 """
 
 import re
@@ -60,23 +60,25 @@ _FORMATS: Final[Mapping[str, Scalar]] = {"date-time": Instant(), "date": Day()}
 _SCALARS: Final[Mapping[str, Scalar]] = {
     "string": Text(), "integer": Whole(), "number": Number(), "boolean": Boolean()
 }  # fmt: skip
-_INTEGERS_ALONE: Final = re.compile(r"draft-0[34]")  # there 1.0 is no integer
-_REFERENCES_ALONE: Final = re.compile(r"draft-0[3-7]")  # there what stands beside a $ref says nothing
+_INTEGERS_ALONE: Final = re.compile(r"draft-0[34]")  # drafts in which 1.0 is no integer
+_REFERENCES_ALONE: Final = re.compile(r"draft-0[3-7]")  # drafts that ignore the words beside a $ref
 _DEPTH_LIMIT = 32
-_MOST_TYPES = 10_000  # a small schema can stand for millions
-_A_TYPO = 0.8  # how alike two words are: itmes and items, and not javaType and type
+_MOST_TYPES = 10_000  # with references a small schema can stand for millions of types
+_A_TYPO = 0.8  # similarity of two words: above it are itmes and items, below it javaType and type
 _OTHER_WAY = "or name another schema of the rows, which leaves this property out"
 
 
 def parse(schema: Mapping[str, Any] | str) -> tuple[Field, ...]:
-    """The columns of a JSON Schema or DDL text; ``ConfigurationError`` names the pointer or position of the error."""
+    """Return the columns of a JSON Schema or DDL text; ``ConfigurationError`` names the pointer or position of the
+    error."""
     return struct_of(schema).fields
 
 
 def struct_of(schema: object, references: Mapping[str, Any] | None = None) -> Struct:
-    """All fields of a record, and whether it may have other properties; ``ConfigurationError`` as from ``parse``.
+    """Return all fields of a record, and whether other properties are allowed; raises ``ConfigurationError`` as
+    ``parse``.
 
-    ``references`` are other schemas by the name that ``$ref`` gives them.
+    ``references`` are other schemas, by the name that a ``$ref`` uses for them.
     """
     if isinstance(schema, str):
         return Struct(ddl.parse(schema))
@@ -107,7 +109,7 @@ class _Place:
 
 
 class _Reading:
-    """Reads the parts of some documents, by name."""
+    """Reads the parts of a schema and its references; ``documents`` holds them by name."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
@@ -118,7 +120,7 @@ class _Reading:
         self._types = 0
 
     def shape(self, schema: object, place: _Place) -> tuple[Shape, bool]:
-        """(shape, whether null is allowed)."""
+        """Return (shape, whether null is allowed)."""
         self._types += 1
         if place.depth > _DEPTH_LIMIT or self._types > _MOST_TYPES:
             what = f"is nested deeper than {_DEPTH_LIMIT}, or the schema has more than {_MOST_TYPES:,} types"
@@ -144,7 +146,10 @@ class _Reading:
                 return Ruled(scalar, rules) if rules else scalar, nullable or may_be_null
 
     def _plain(self, schema: object, place: _Place) -> tuple[Mapping[str, Any], bool, _Place]:
-        """(the schema without references and choices, whether one of these allows null, its place)."""
+        """Replace references and choices by the schemas that they name.
+
+        Return (that schema, whether one of the choices allows null, its place).
+        """
         may_be_null = False
         for _ in range(_DEPTH_LIMIT):
             if not isinstance(schema, Mapping):
@@ -162,7 +167,7 @@ class _Reading:
         raise place.wrong("", f"has more than {_DEPTH_LIMIT} references in a row", "write the type itself")
 
     def _referred(self, reference: object, place: _Place) -> tuple[Any, _Place]:
-        """The part that a ``$ref`` names, and its place."""
+        """Return the part of a schema that a ``$ref`` names, and its place."""
         if not isinstance(reference, str):
             raise place.wrong("$ref", f"is {reference!r}", "write the place of a schema, such as #/definitions/Address")
         name, _, pointer = reference.partition("#")
@@ -171,13 +176,13 @@ class _Reading:
         if pointer and not pointer.startswith("/"):
             raise place.wrong(
                 "$ref",
-                f"is {reference[:80]!r}, the name of an anchor, and only places are followed",
+                f"is {reference[:80]!r}, the name of an anchor, and only paths that begin with / are supported",
                 "write the place of the schema, such as #/definitions/Address",
             )
         if full in place.above or (not pointer and document == ""):
             raise place.wrong(
                 "$ref",
-                f"is recursive: {reference[:80]} holds itself, and columns have a fixed depth",
+                f"is recursive: {reference[:80]} contains itself, and columns have a fixed depth",
                 f"leave the property out, {_OTHER_WAY}",
             )
         schema = self._documents[document]
@@ -188,7 +193,8 @@ class _Reading:
             elif isinstance(schema, list) and step.isdecimal() and int(step) < len(schema):
                 schema = schema[int(step)]
             else:
-                raise place.wrong("$ref", f"is {reference[:80]!r}, and there is nothing", "correct the reference")
+                what = f"is {reference[:80]!r}, and the schema has no such place"
+                raise place.wrong("$ref", what, "correct the reference")
         return schema, _Place(place.pointer, document, (*place.above, full), place.depth)
 
     def _document(self, name: str, place: _Place) -> str:
@@ -204,7 +210,7 @@ class _Reading:
         )
 
     def _chosen(self, choices: object, word: str, place: _Place) -> tuple[Any, bool]:
-        """(the only schema beside ``null``, whether null is one of them)."""
+        """Return (the only schema beside ``null``, whether null is one of the choices)."""
         if isinstance(choices, list) and choices:
             others = [choice for choice in choices if not _is_null(choice)]
             nulls = len(choices) - len(others)
@@ -279,7 +285,10 @@ class _Reading:
 
 
 def _joined(outer: Mapping[str, Any], word: str, inner: Any, place: _Place) -> Mapping[str, Any]:
-    """A schema with the one that ``word`` gives in its place; what both say must be the same."""
+    """Return ``outer`` with ``inner``, the schema that its ``word`` names, in place of that word.
+
+    A word that both schemas have must have the same value in both.
+    """
     if not isinstance(inner, Mapping):
         raise place.wrong(word, _not_a_schema(inner), f"write an object with a type, {_OTHER_WAY}")
     kept = {name: value for name, value in outer.items() if name != word}
@@ -288,12 +297,12 @@ def _joined(outer: Mapping[str, Any], word: str, inner: Any, place: _Place) -> M
         if name == "type":
             joined[name] = _common_type(kept[name], inner[name])
         elif kept[name] != inner[name] and name in _KNOWN:
-            raise place.wrong(name, f"is said twice, also by {word}", "keep one of the two")
+            raise place.wrong(name, f"is set twice with different values, here and by {word}", "keep one of the two")
     return joined
 
 
 def _common_type(outer: object, inner: object) -> object:
-    """The types that both schemas allow."""
+    """Return the types that both schemas allow."""
     first, second = ([each] if isinstance(each, str) else each for each in (outer, inner))
     if isinstance(first, list) and isinstance(second, list):
         return [name for name in second if name in first]
@@ -303,7 +312,9 @@ def _common_type(outer: object, inner: object) -> object:
 def _not_a_schema(schema: object) -> str:
     match schema:
         case bool():
-            return f"is {str(schema).lower()}, which {'any' if schema else 'no'} value fits, and a column has one type"
+            return (
+                f"is {str(schema).lower()}, which allows {'any' if schema else 'no'} value, and a column has one type"
+            )
         case list():
             return "is a list, and a column has one type"
         case _:
@@ -317,7 +328,7 @@ def _is_null(schema: object) -> bool:
 
 
 def _type(schema: Mapping[str, Any], place: _Place) -> tuple[str, bool]:
-    """(type, whether null is allowed)."""
+    """Return (type, whether null is allowed)."""
     value = schema.get("type")
     names = [value] if isinstance(value, str) else _types_without_a_word(schema) if value is None else value
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
@@ -325,14 +336,14 @@ def _type(schema: Mapping[str, Any], place: _Place) -> tuple[str, bool]:
         if len(others) == 1 and others[0] in _OF_KINDS and len(names) <= 2:
             return others[0], len(names) == 2
     if value is None and (word := min(_FORBIDDING & schema.keys(), default=None)):
-        raise place.wrong(word, "is not supported, and there is no type beside it", f"write the type, {_OTHER_WAY}")
+        raise place.wrong(word, "is not supported, and no type is set beside it", f"write the type, {_OTHER_WAY}")
     kinds = ", ".join(_OF_KINDS)
     what = f"is {value!r}" if "type" in schema else "is missing"
     raise place.wrong("type", what, f'write one of {kinds}, or a list of one and "null"; {_OTHER_WAY}')
 
 
 def _types_without_a_word(schema: Mapping[str, Any]) -> list[str]:
-    """The types of a schema that does not say ``type``, as far as its other words do."""
+    """Return the types of a schema without ``type``, as far as its other words imply them."""
     if "properties" in schema or isinstance(schema.get("additionalProperties"), Mapping):
         return ["object"]
     if "items" in schema:

@@ -1,7 +1,8 @@
-"""Reads fields that a connector adds to a flattened row: their names begin with ``__``, and no column's name may.
+"""Reads the fields that a connector adds to a flattened row: their names begin with ``__``, which columns must not.
 
-The column of ``__op`` is ``op``. With ``tombstones`` the field ``__deleted`` (true, or the text "true") is no column:
-it makes its record a deletion. Where a connector writes the schema of a record beside it, the record is the payload.
+The column of ``__op`` is ``op``. With ``tombstones`` the field ``__deleted`` (true, or the text "true") is not a
+column: it makes its record a deletion. If a connector writes the schema of a record beside it, the record is the
+payload.
 """
 
 from collections.abc import Mapping
@@ -32,12 +33,15 @@ def has_marks(struct: Struct) -> bool:
 
 
 def columns_of(fields: Mapping[str, tuple[str, bool]], *, deletes: bool) -> dict[str, tuple[str, bool]]:
-    """Return the fields by the names of their columns."""
+    """Return the fields by the names of their columns, without the mark of deletions if ``deletes``."""
     return {column_of_field(name): kind for name, kind in fields.items() if not (deletes and name == MARK)}
 
 
 class MarkedDecoder:
-    """``deletes``: the mark makes a record a deletion; otherwise it is a column as others are."""
+    """Renames the columns of fields that begin with ``__``.
+
+    With ``deletes`` the mark makes a record a deletion; without it the mark is a column like others.
+    """
 
     def __init__(self, values: Decoder, *, deletes: bool) -> None:
         self._values = values

@@ -1,9 +1,9 @@
 """Reads simple records with Arrow's JSON parser, a column at a time.
 
-That parser is four times as fast as Python's, but accepts too much: content after the object, names that come twice,
-fields that are missing. So it reads only records that match a pattern: one object, its names in a known order, each
-once, each value of the right type, nothing before or after. A record that does not match need not be wrong: Python's
-parser reads it. Only flat schemas have a pattern.
+That parser is four times as fast as Python's, but accepts too much: content after the object, duplicate names, missing
+fields. So it reads only records that match a pattern: one object, its names in a known order, each once, each value of
+the right type, nothing before or after. A record that does not match need not be wrong: Python's parser reads it. Only
+flat schemas have a pattern.
 """
 
 import json
@@ -29,29 +29,29 @@ from tidemark.decoders.json_shapes.patterns import (
 )
 from tidemark.decoders.names import label
 
-ORDERS = 4  # orders of names that are learned; records with another order are read by Python's parser
-NAMES_LIMIT = 500  # names of a record; each makes the pattern longer
+ORDERS = 4  # orders of names that it learns; Python's parser reads records with another order
+NAMES_LIMIT = 500  # most names of a record; each makes the pattern longer
 
 
 class PlainReader:
-    """Learns the orders of names from records that Python's parser has read; picklable, and one per task."""
+    """Learns the orders of names from records that Python's parser has read. Picklable; each task has its own."""
 
     def __init__(self, struct: Struct) -> None:
         self._fields = {field.name: field for field in struct.fields}
         self._required = {field.name for field in struct.fields if field.required}
         self._values = {name: _nullable(field) for name, field in self._fields.items()}
         self._orders: list[tuple[str, ...]] = []
-        self._unknown: dict[str, None] = {}  # names of the orders that are not of a field
+        self._unknown: dict[str, None] = {}  # names in these orders that the schema does not have
         self._pattern = ""
         self._read_as = pa.schema([(field.name, read_as(field.shape)) for field in struct.fields])
 
     @classmethod
     def of(cls, struct: Struct) -> Self | None:
-        """A reader, or None for a schema that has no pattern."""
+        """Return a reader; None for a schema that has no pattern."""
         return cls(struct) if not struct.rules and all(value_pattern(field.shape) for field in struct.fields) else None
 
     def learn(self, record: Mapping[str, Any], value: bytes) -> None:
-        """Add the names of a good record to an order that is known, or as a new order."""
+        """Learn the names of a good record: add them to an order that is known, or as a new order."""
         del value
         names = tuple(record)
         if not 0 < len(names) <= NAMES_LIMIT or not all(map(is_plain_name, names)):
@@ -69,7 +69,8 @@ class PlainReader:
         self._pattern = f"^(?:{'|'.join(map(self._object, self._orders))})$"
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Return which of the values (binary) match the pattern, as ``bool``; None when it cannot be applied."""
+        """Return a ``bool`` for each value (binary): true if it matches the pattern. None if the pattern cannot be
+        applied."""
         if not self._pattern or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
             return None
         try:
@@ -79,7 +80,7 @@ class PlainReader:
         return pc.fill_null(matched, False)
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of values that all match.
+        """Return the columns of these values, which must all match.
 
         Raises ``Misfit`` or ``pa.ArrowInvalid`` for a date or time that does not exist.
         """
@@ -87,10 +88,13 @@ class PlainReader:
         return [shaped(field.shape, read.column(name).combine_chunks()) for name, field in self._fields.items()]
 
     def unknown(self, values: pa.Array) -> UnknownFields | None:
-        """The fields of values that all match which the schema has not; nothing is searched while no order has one."""
+        """Return the fields of these values that the schema does not have. All values must match.
+
+        Returns at once if no learned order has an unknown field.
+        """
         having: dict[str, pa.Array] = {}
         for name in self._unknown:
-            # A name is right before a colon, and a text never is; a quote inside a text has a backslash before it.
+            # Only a name stands right before a colon. A quote inside a text has a backslash before it.
             has_name = pc.match_substring(values, f'"{name}":')
             having[label(name)] = pc.or_(having[label(name)], has_name) if label(name) in having else has_name
         places = {path: pc.indices_nonzero(has_name).cast(pa.int64()) for path, has_name in having.items()}
@@ -110,9 +114,10 @@ class PlainReader:
 
 
 def _joined(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """``known`` with the new names of ``names`` in their places; None when the two orders contradict each other.
+    """Return ``known`` with the new names of ``names`` inserted at their places; None if the two orders contradict each
+    other.
 
-    Both must have the same first name, since the pattern has a comma before every other name.
+    Both must have the same first name, because the pattern has a comma before every other name.
     """
     shared = [name for name in known if name in names]
     if known[:1] != names[:1] or shared != [name for name in names if name in known]:

@@ -1,4 +1,4 @@
-"""The bounds of a JSON Schema: which values of the right type are too small, too long, too many or of a wrong form."""
+"""Checks the bounds of a JSON Schema: which values of the right type are too small, too long, too many or malformed."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _OF_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def rules_of(schema: Mapping[str, Any], kind: str) -> tuple[Rule, ...]:
-    """The bounds of a type; raises ``ValueError(word, why)`` for one that is wrong or cannot be checked."""
+    """Return the bounds of a type; raises ``ValueError(word, why)`` for one that is wrong or cannot be checked."""
     rules = (_rule(word, schema[word], schema) for word in _OF_KINDS[kind] if word in schema)
     return tuple(rule for rule in rules if rule is not None)
 
@@ -49,13 +49,13 @@ def _rule(word: str, limit: Any, schema: Mapping[str, Any]) -> Rule | None:
 
 
 def _exact(limit: float) -> Decimal:
-    """As it was written: 0.1 is a tenth."""
+    """Return the number as it was written: 0.1 is exactly a tenth."""
     return Decimal(str(limit))
 
 
 def _check_pattern(pattern: str) -> None:
-    """Patterns are matched by RE2, whose time does not grow with anything but the length of a text."""
+    """Raise ``ValueError`` unless RE2 can use the pattern. RE2's time is linear in the length of a text."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid:
-        raise ValueError("pattern", f"is {pattern[:60]!r}, which RE2 does not read (it has no look-around)") from None
+        raise ValueError("pattern", f"is {pattern[:60]!r}, which RE2 cannot use (it has no look-around)") from None

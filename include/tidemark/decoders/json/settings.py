@@ -15,7 +15,7 @@ from tidemark.errors import ConfigurationError
 
 
 def read_schema(value: object, info: ValidationInfo) -> object:
-    """The content of the file instead of its path: executors do not have the files of this machine."""
+    """Replace the path of a schema file by its content, because executors do not have the files of this machine."""
     if not isinstance(value, str | dict):
         raise wrong("must be the name of a JSON Schema file, a JSON Schema, or columns such as id BIGINT, name STRING")
     if isinstance(value, dict) or not value.endswith(".json"):
@@ -29,7 +29,7 @@ def _parsable(schema: str | dict[str, Any]) -> str | dict[str, Any]:
 
 
 def check_schema(schema: str | dict[str, Any]) -> None:
-    """The check of a schema that a pipeline file has."""
+    """Raise the error of a pipeline file's key unless the schema parses."""
     try:
         parse(schema)
     except ConfigurationError as problem:
@@ -37,12 +37,12 @@ def check_schema(schema: str | dict[str, Any]) -> None:
 
 
 def fields_of(struct: Struct) -> dict[str, tuple[str, bool]]:
-    """Return by field: (Arrow type as text, whether it may be null)."""
+    """Return, for each field: (Arrow type as text, whether it may be null)."""
     return {field.name: (str(field.arrow.type), field.arrow.nullable) for field in struct.fields}
 
 
 class JsonSettings(ListSettings):
-    """A format whose values are JSON objects, which may have fields that the schema has not."""
+    """A format whose values are JSON objects, which may have fields that the schema does not have."""
 
     unknown_fields: OnUnknown = Field(
         default=OnUnknown.COUNT,
@@ -54,7 +54,7 @@ class JsonSettings(ListSettings):
         return True
 
     def order_of_json(self) -> dict[str, Any]:
-        """Return what the executors need of it; the default adds nothing to an order."""
+        """Return the settings that executors need. A default of ``unknown_fields`` adds nothing to an order."""
         is_default = self.unknown_fields is OnUnknown.COUNT
         unknown = {} if is_default else {"unknown_fields": self.unknown_fields.value}
         return {"max_list_bytes": self.max_list_bytes, **unknown}

@@ -1,9 +1,9 @@
 """``json``: one JSON object per record, checked strictly against its schema.
 
 Spark's ``from_json`` and ``pyarrow.json`` accept content after the object, a second object, duplicate names and absent
-fields without an error. Here each is an error of its record. The parser is Python's own, in C. Types are checked a
-column at a time, and only a column with a wrong value is searched for it. Records that match a pattern (``plain.py``)
-cannot have these errors: Arrow reads them instead, with the same result.
+fields without an error. Here each of these is an error of its record. The parser is Python's own, in C. Types are
+checked a column at a time; only a column that fails is searched for its wrong values. Records that match a pattern
+(``plain.py``) cannot have these errors: Arrow reads them instead, with the same result.
 """
 
 import json
@@ -31,10 +31,10 @@ from tidemark.decoders.names import quoted
 from tidemark.decoders.one_by_one import Misfit, Undecodable, decode_each
 from tidemark.model.positions import positions
 
-DEPTH_LIMIT = 128  # nesting of a record; Python's scanner gives up near 1,000, at a depth that differs by caller
+DEPTH_LIMIT = 128  # nesting of a record; Python's scanner fails near 1,000, at a depth that depends on its caller
 LONGEST_INTEGER = 400  # digits; the largest float has 309
-RARE = 100  # when more than one record in so many does not match, the patterns learn from some of them
-LEARNED_FROM = 3  # records per batch
+RARE = 100  # if more than one record in RARE does not match, the patterns learn from some of these
+LEARNED_FROM = 3  # records per batch from which the patterns learn
 _WHITESPACE = " \t\n\r"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
@@ -42,8 +42,8 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 class JsonDecoder:
     """Decodes records with the fields of ``struct``: one column for each, in their order.
 
-    ``opened`` gives of what was parsed the part that ``struct`` describes; it may raise ``Undecodable``. ``reader`` is
-    then what reads the columns of most records.
+    ``opened`` takes a parsed record and returns the part that ``struct`` describes; it may raise ``Undecodable``. With
+    ``opened``, ``reader`` reads the columns of most records.
     """
 
     null_text = b"null"
@@ -74,7 +74,7 @@ class JsonDecoder:
         self._beside = SchemaBeside(self._scanner)
 
     def only(self, names: Collection[str]) -> "JsonDecoder":
-        """The same for records of which some fields are wanted alone."""
+        """Return a decoder that reads only these fields."""
         wanted = tuple(field for field in self.struct.fields if field.name in names)
         return JsonDecoder(Struct(wanted), opened=self._opened)
 
@@ -98,7 +98,7 @@ class JsonDecoder:
         return Decoded(decoded.rows.filter(stays), decoded.good.filter(stays), errors)
 
     def _read_fields(self, values: pa.Array) -> Decoded:
-        """The fields that the schema has, and the names of others."""
+        """Decode the fields that the schema has, and find the names of other fields."""
         fits = self._fitting(values)
         if self._plain is None or fits is None:
             return self._one_by_one(values)
@@ -116,7 +116,7 @@ class JsonDecoder:
         return joined(self.schema, [read.at(plain), self._one_by_one(values.take(others)).at(others)])
 
     def _fitting(self, values: pa.Array) -> pa.Array | None:
-        """Return which values Arrow may read; when many do not match, the patterns learn from some of them first."""
+        """Return which values Arrow may read. If many do not match, the patterns first learn from some of them."""
         if self._plain is None:
             return None
         fits = self._plain.fitting(values)
@@ -133,7 +133,7 @@ class JsonDecoder:
         return self._plain.fitting(values)
 
     def _one_by_one(self, values: pa.Array) -> Decoded:
-        """Decode record by record, with the reason for each that cannot be."""
+        """Decode record by record; each that cannot be decoded has its own reason."""
         parsed, columns = self._parsed, self.struct.columns
         decoded, records = decode_each(values.to_pylist(), self.schema, parsed, columns, self._problems)
         unknown = unknown_fields(self.struct, records)
@@ -157,7 +157,8 @@ class JsonDecoder:
         return record if self._opened is None else self._opened(record)
 
     def _scanned(self, text: str, start: int) -> tuple[Any, int]:
-        """(value, end); a schema beside the record, which only envelopes have, is not parsed again."""
+        """Return (value, end). A known schema beside the record is not parsed again; only records with ``opened`` have
+        one."""
         known = None if self._opened is None else self._beside.read(text, start)
         if known is not None:
             schema, begin = known
@@ -170,7 +171,7 @@ class JsonDecoder:
         return record, end
 
     def _scanned_at(self, text: str, start: int, *, inside: int) -> tuple[Any, int]:
-        """The value that begins there, inside so many objects."""
+        """Return (value, end) of the value at ``start``, which lies inside ``inside`` objects."""
         limit = DEPTH_LIMIT - inside
         if text.count("[", start) + text.count("{", start) > limit and _depth(text[start:]) > limit:
             raise Undecodable(f"not read: nested deeper than {DEPTH_LIMIT}")
@@ -178,7 +179,7 @@ class JsonDecoder:
             return self._scanner.raw_decode(text, start)
         except json.JSONDecodeError:
             raise
-        except ValueError:  # Python makes no int of more than some 4,300 digits; nothing may need this one
+        except ValueError:  # Python refuses an int of more than 4,300 digits; the field may be one that nobody reads
             return self._of_long_integers.raw_decode(text, start)
 
 
@@ -194,7 +195,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    """The number; another one that is beyond all types, too, where it has more digits than they have."""
+    """Return the number. Of more than ``LONGEST_INTEGER`` digits, keep the first: the number still exceeds every
+    type."""
     return int(text if len(text) <= LONGEST_INTEGER else text[:LONGEST_INTEGER])
 
 

@@ -1,7 +1,8 @@
-"""Turns deletions into rows that are marked as deleted; the key of their record, as JSON, names the row.
+"""Turns deletions into rows that are marked as deleted. The key of the record, as JSON, names the row.
 
-A record without a value, a tombstone, is a deletion, and so is what an envelope says is one. Where an envelope tells
-the row before it, the key must agree with that row: a key of another converter would mark another row as deleted.
+A record without a value (a tombstone) is a deletion, and so is a record whose envelope says so. If an envelope
+describes the row before the deletion, the key must agree with it: a key of another converter would mark another row as
+deleted.
 """
 
 import json
@@ -16,16 +17,16 @@ from tidemark.decoders.base import REASON_LIMIT, BadRecord, Decoded, Decoder, Er
 from tidemark.decoders.batch_parts import joined, leave_out, values_and_deletions
 from tidemark.decoders.json.strict import JsonDecoder
 
-_OF_STRING_CONVERTER: Final = b"Struct{"  # what a StringConverter makes of a key with fields
+_OF_STRING_CONVERTER: Final = b"Struct{"  # so begins a key with fields that Connect's StringConverter wrote
 _NULL_KEYS: Final = pa.array([b"null", b'{"schema":null,"payload":null}'], pa.binary())
 _NO_KEY: Final = "it has no key: without one its order among other changes of the row is not known"
 
 
 class TombstoneDecoder:
-    """Takes deletions too: in their rows all columns but the named ``fields`` are null.
+    """Decodes deletions too: in their rows all columns except the named ``fields`` are null.
 
-    The key is a JSON object with at least those fields. With a single field the key may also be its value alone, as
-    JSON, or without quotes when the field is text. ``rows`` knows the shapes of all fields. ``needs_keys``: a row
+    The key is a JSON object with at least those fields. With a single field the key may also be its bare value, as
+    JSON, or without quotes if the field is text. ``rows`` knows the shapes of all fields. With ``needs_keys`` a row
     without a key is an error too.
     """
 
@@ -64,7 +65,7 @@ class TombstoneDecoder:
         objects = [self._as_object(key) for key in given]
         keys = pa.array(objects, pa.binary())
         decoded = self._keys.decode(pa.RecordBatch.from_arrays([keys], names=["value"]))
-        # A field beside the one that was written around a value: the key is several values, and no JSON.
+        # ``_as_object`` wrapped a bare key in an object. An unknown field there means that the key was not one value.
         with_unknown = decoded.unknown.records.to_pylist() if decoded.unknown else []
         several = {at for at in with_unknown if objects[at] != given[at]}
         alone = pa.array([at not in several for at in decoded.good.to_pylist()], pa.bool_())
@@ -89,7 +90,8 @@ class TombstoneDecoder:
 
 
 def _with_keys(values: Decoded, keys: pa.Array) -> Decoded:
-    """The values of records that have a key; JSON has null for none, or null beside its schema."""
+    """Return the values of records that have a key; the others become errors. In JSON null, or null beside a schema, is
+    no key."""
     absent = pc.or_(pc.is_null(keys), pc.is_in(keys, value_set=_NULL_KEYS))
     keyless = values.good.filter(absent.take(values.good))
     if not len(keyless):
@@ -107,7 +109,8 @@ def _with_keys(values: Decoded, keys: pa.Array) -> Decoded:
 
 
 def _agreeing(keys: Decoded, named: NamedRows) -> Decoded:
-    """The keys without those that name another row than ``named`` has, as far as that row is told."""
+    """Return the keys that agree with the row in ``named``; the others become errors. Fields that are null there match
+    any key."""
     at = pc.index_in(keys.good, value_set=named.records)
     differs = pa.repeat(False, len(at))
     for name in named.rows.schema.names:

@@ -1,4 +1,4 @@
-"""Finds the fields that JSON records have and their schema has not."""
+"""Finds the fields that JSON records have and their schema does not have."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from tidemark.decoders.names import ELEMENT, joined_path
 
 
 def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> UnknownFields | None:
-    """Those of records that have the shape of ``struct``; indices are those of ``records``."""
+    """Return the unknown fields of records that have the shape of ``struct``; indices are those of ``records``."""
     if _knows(struct, records):
         return None
     places: dict[str, dict[int, None]] = {}
@@ -23,7 +23,8 @@ def unknown_fields(struct: Struct, records: Sequence[Mapping[str, Any]]) -> Unkn
 
 
 def _knows(shape: Shape, values: Sequence[Any]) -> bool:
-    """Return whether values without None have no unknown field; without the places of values, so it is far quicker."""
+    """Return whether no value has an unknown field. Values are not None. Faster than ``_walk``, because it keeps no
+    places."""
     match shape:
         case Struct():
             if not set().union(*values) <= shape.names:
@@ -42,7 +43,8 @@ def _knows(shape: Shape, values: Sequence[Any]) -> bool:
 
 
 def _walk(shape: Shape, path: str, values: Sequence[Any], records: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """(path, record) of each unknown field in values without None, whose records are those of the same places."""
+    """Yield (path, record) for each unknown field. ``values`` are not None; ``records`` has the record of each
+    value."""
     match shape:
         case Struct():
             names = shape.names
@@ -77,7 +79,8 @@ def _has_structs(shape: Shape) -> bool:
 
 
 def bad_records(unknown: UnknownFields, on_unknown: OnUnknown) -> list[BadRecord]:
-    """An error for each record that has one, with the first of its paths by name."""
+    """Return an error for each record with an unknown field, which names the first of its paths in alphabetical
+    order."""
     first: dict[int, str] = {}
     for path, record in zip(unknown.paths.to_pylist(), unknown.records.to_pylist(), strict=True):
         first[record] = min(first.get(record, path), path)

@@ -1,6 +1,6 @@
 """Shapes with parts: structs, lists and maps, built column by column like the flat shapes of ``shapes.py``.
 
-Inside a nested Arrow column every part is nullable, as in Spark: required parts are checked here, not by Arrow.
+Inside a nested Arrow column every part is nullable, as in Spark. So this module checks required parts, not Arrow.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tidemark.text import is_text
 
 @dataclass(frozen=True)
 class Field:
-    """A named value; ``required``: a record must have it, ``nullable``: it may be null."""
+    """A named value. ``required``: a record must have it. ``nullable``: it may be null."""
 
     name: str
     shape: Shape
@@ -37,11 +37,11 @@ class Field:
 
     @property
     def arrow(self) -> pa.Field:
-        """The column; it can hold null when the value may be null or absent."""
+        """The column; it is nullable if the value may be null or absent."""
         return pa.field(self.name, self.shape.arrow, nullable=self.nullable or not self.required)
 
     def column(self, values: list[Any]) -> pa.Array:
-        """Like ``Shape.column``; an absent value is ``ABSENT``."""
+        """Build an array as ``Shape.column`` does; an absent value is ``ABSENT``."""
         types = set(map(type, values))
         if (Absent in types and self.required) or (type(None) in types and not self.nullable):
             raise Misfit
@@ -50,7 +50,7 @@ class Field:
         return self.shape.column(values)
 
     def problem_with(self, value: Any, path: str) -> str | None:
-        """Return the reason why the value, which may be ``ABSENT`` or None, is wrong; None when it is right."""
+        """Return the reason why the value, which may be ``ABSENT`` or None, is wrong; None if it is right."""
         if value is ABSENT:
             return f"{path}: absent" if self.required else None
         if value is None:
@@ -60,7 +60,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct(Shape):
-    """An object with fields; other properties are ignored, or refused when it is ``closed``."""
+    """An object with fields. Other properties are ignored, or are an error if it is ``closed``."""
 
     fields: tuple[Field, ...]
     closed: bool = False
@@ -75,7 +75,7 @@ class Struct(Shape):
         return frozenset(field.name for field in self.fields)
 
     def columns(self, records: list[dict[str, Any]]) -> list[pa.Array]:
-        """One array per field, all as long as ``records``; raises ``Misfit``."""
+        """Return one array per field, all as long as ``records``; raises ``Misfit``."""
         names = self.names
         if self.closed and not all(record.keys() <= names for record in records):
             raise Misfit
@@ -83,7 +83,7 @@ class Struct(Shape):
         return [field.column([record.get(field.name, ABSENT) for record in records]) for field in self.fields]
 
     def misfits(self, records: list[dict[str, Any]]) -> set[int]:
-        """The positions of the records for which ``problem_with`` gives a reason."""
+        """Return the positions of the records for which ``problem_with`` gives a reason."""
         names = self.names
         positions = {index for index, record in enumerate(records) if self.closed and not record.keys() <= names}
         positions |= {index for index, record in enumerate(records) if problem_with_rules(self.rules, record, "")}
@@ -173,7 +173,7 @@ class MapOf(Shape):
 
 
 def shapes_within(shape: Shape) -> Iterator[Shape]:
-    """The scalar shapes of a shape."""
+    """Yield the scalar shapes inside a shape."""
     match shape:
         case Struct():
             for field in shape.fields:
@@ -213,7 +213,8 @@ def _offsets(parts: list[Any]) -> pa.Array:
 
 
 def _spread(present: pa.Array, values: list[Any]) -> pa.Array:
-    """``present``, the array of the values that are not None, with nulls inserted where ``values`` has None."""
+    """Return ``present``, the array of the values that are not None, with a null at each place where ``values`` has
+    None."""
     if len(present) == len(values):
         return present
     positions = iter(range(len(present)))

@@ -1,4 +1,4 @@
-"""Patterns of JSON texts that Python's JSON parser and Arrow's JSON parser read as the same value."""
+"""Patterns of JSON texts that Python's and Arrow's JSON parsers read as the same value."""
 
 import json
 import re
@@ -23,8 +23,8 @@ from tidemark.decoders.json_shapes.shapes import (
 )
 from tidemark.decoders.one_by_one import Misfit
 
-BYTES_LIMIT = 256 << 20  # of a batch; the parser needs about three times its size
-# Escapes of half a surrogate pair do not match: one alone is not a character, and pairs are rare.
+BYTES_LIMIT = 256 << 20  # largest batch; the parser needs about three times its size
+# Escapes of surrogates do not match: a lone one is not a character, and pairs are rare.
 _ESCAPE = r'\\["\\/bfnrt]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
 TEXT = rf'"(?:[^"\\\x00-\x1f]|{_ESCAPE})*"'
 _FRACTION = r"-?(?:0|[1-9][0-9]{0,14})\.[0-9]{1,17}"
@@ -36,26 +36,27 @@ _BASE64 = r'"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"'
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _OFFSET = r"(?:Z|[+-]\d\d:\d\d)"
-INSTANT = f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'  # without an offset the zone is one that a setting says
+INSTANT = f'"{_DATE}[T ]{_TIME}{_OFFSET}?"'  # without an offset a setting gives the zone
 
 
 class ColumnReader(Protocol):
-    """Reads columns of many records at once, for those in which Python's parser finds the same."""
+    """Reads columns of many records at once, but only of records that Python's parser would read as the same values."""
 
     def learn(self, record: Mapping[str, Any], value: bytes) -> None:
-        """Learn from a good record: as it was opened, and as it was written."""
+        """Learn from a good record: ``record`` is its parsed form, ``value`` its bytes."""
         ...
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Return which of the values it reads, as ``bool``; None when it reads none."""
+        """Return a ``bool`` for each value: true if this reader can read it. None if it can read none."""
         ...
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of these values alone, of the last call of ``fitting``; raises ``Misfit`` or ``ArrowInvalid``."""
+        """Return the columns of these values, which are those that the last ``fitting`` found; raises ``Misfit`` or
+        ``ArrowInvalid``."""
         ...
 
     def unknown(self, values: pa.Array) -> UnknownFields | None:
-        """The fields of these values that the schema has not."""
+        """Return the fields of these values that the schema does not have."""
         ...
 
 
@@ -64,7 +65,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def value_pattern(shape: Shape) -> str | None:
-    """The pattern of a value, None without one; both parsers read every text that matches as the same value."""
+    """Return the pattern of a value, None if it has none. Both parsers read every matching text as the same value."""
     match shape:
         case Text():
             return TEXT
@@ -91,7 +92,7 @@ def value_pattern(shape: Shape) -> str | None:
 
 
 def exact_pattern(precision: int, scale: int) -> str:
-    """The pattern of a decimal whose type has digits before the point, which is there only before others."""
+    """Return the pattern of a decimal whose type has digits before the point. A point must have digits after it."""
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
     return rf"-?(?:0|[1-9][0-9]{{0,{precision - scale - 1}}}){fraction}"
 
@@ -107,9 +108,9 @@ def read_as(shape: Shape) -> pa.DataType:
 
 
 def parsed(values: pa.Array, schema: pa.Schema) -> pa.Table:
-    """The fields of ``schema`` in JSON objects (binary), which stand behind one another in memory.
+    """Parse JSON objects (binary), which lie one after the other in memory, into the fields of ``schema``.
 
-    Raises ``Misfit`` or ``pa.ArrowInvalid`` when Arrow does not read a row of each.
+    Raises ``Misfit`` or ``pa.ArrowInvalid`` if Arrow does not read one row for each object.
     """
     start, end = values.offset, values.offset + len(values)
     offsets = pa.Array.from_buffers(pa.int32(), end + 1, [None, values.buffers()[1]])

@@ -1,8 +1,8 @@
 """The shapes of JSON values, and lists of such values as Arrow columns.
 
-Every shape has two methods. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` when any of
+Every shape has two methods. ``column`` turns many values into an array at once, fast, and raises ``Misfit`` if any of
 them is wrong. ``problem_with`` gives the reason why a single value is wrong, or None. They agree: ``column`` raises
-exactly when ``problem_with`` gives a reason for one of the values (a property test compares them).
+exactly if ``problem_with`` gives a reason for one of the values (a property test compares them).
 
 No value is converted to another type. A number may be an integer. An integer has no fraction and no exponent (1.0 is a
 number), except in a JSON Schema, where it is ``Whole``.
@@ -37,13 +37,13 @@ _JSON_NAMES = {
 
 
 def json_name(value: object) -> str:
-    """The name JSON has for the type of a parsed value, or of one that was made of it."""
+    """Return JSON's name for the type of a parsed value, also of a value that was built from it."""
     return next(_JSON_NAMES[kind] for kind in type(value).__mro__ if kind in _JSON_NAMES)
 
 
 class Shape(ABC):
-    """The types that a value which is present and not null may have; whether it may be null is checked by what holds
-    the shape."""
+    """The type of a value that is present and not null. The field, list or map around the value checks whether it may
+    be null."""
 
     @property
     @abstractmethod
@@ -51,12 +51,12 @@ class Shape(ABC):
 
     @abstractmethod
     def column(self, values: list[Any]) -> pa.Array:
-        """An array of all values, null for None; raises ``Misfit``."""
+        """Return an array of all values, null for None; raises ``Misfit``."""
 
     @abstractmethod
     def problem_with(self, value: Any, path: str) -> str | None:
-        """Return the reason why a value that is not None is wrong, None when it is right; ``path`` is its name in the
-        reason."""
+        """Return the reason why a value that is not None is wrong; None if it is right. The reason begins with
+        ``path``."""
 
 
 class Scalar(Shape):
@@ -68,7 +68,7 @@ class Scalar(Shape):
     @property
     @abstractmethod
     def beyond(self) -> str:
-        """Return the reason why a value of the right type cannot be stored."""
+        """The reason why a value of the right type cannot be stored."""
 
     def column(self, values: list[Any]) -> pa.Array:
         if not set(map(type, values)) <= self.types | {_NONE}:
@@ -88,11 +88,11 @@ class Scalar(Shape):
         return None
 
     def _built(self, values: list[Any]) -> pa.Array:
-        """An array of values of the right Python types; raises one of ``_CANNOT_BUILD`` or ``Misfit``."""
+        """Return an array of values of the right Python types; raises one of ``_CANNOT_BUILD`` or ``Misfit``."""
         return pa.array(values, self.arrow)
 
     def compared(self, value: Any) -> Any:
-        """A value that can be built, as it is compared with others."""
+        """Return a valid value in the form in which it is compared with others."""
         return value
 
 
@@ -126,9 +126,9 @@ _LONGEST_WHOLE = 40  # digits: far above the 19 of 64 bits
 
 @dataclass(frozen=True)
 class Whole(Integer):
-    """An integer as JSON Schema has it since draft 6: a number without a fraction, such as 1.0 or 3e0.
+    """An integer in JSON Schema since draft 6: a number without a fraction, which may be written 1.0 or 3e0.
 
-    Its numbers must be parsed as ``Decimal``: a float of 9007199254740993.0 is another number.
+    Its numbers must be parsed as ``Decimal``, because a float would lose the last digit of 9007199254740993.0.
     """
 
     types = frozenset({int, Decimal})
@@ -146,18 +146,18 @@ class Whole(Integer):
             return value
         if not _is_whole(value) or (value and value.adjusted() > _LONGEST_WHOLE):
             raise Misfit
-        return int(value) if value else 0  # 0e999999999 has as many digits to write
+        return int(value) if value else 0  # int() would write out all zeros of 0e999999999
 
 
 def _is_whole(value: Decimal) -> bool:
-    """Without arithmetic, which rounds: no digit but zeros stands behind the point."""
+    """Return whether all digits after the point are zeros. It uses no arithmetic, because arithmetic rounds."""
     _, digits, exponent = value.as_tuple()
     return isinstance(exponent, int) and (exponent >= 0 or not any(digits[exponent:]))
 
 
 @dataclass(frozen=True)
 class Number(Scalar):
-    """A float of 32 or 64 bits: the nearest to the written number; it must be finite."""
+    """A float of 32 or 64 bits: the nearest to the written number, which must be finite."""
 
     bits: int = 64
     expected = "number"
@@ -193,7 +193,7 @@ class Text(Scalar):
 
 @dataclass(frozen=True)
 class Content(Scalar):
-    """Bytes, as base64 of RFC 4648 with its padding."""
+    """Bytes, written as base64 of RFC 4648 with padding."""
 
     expected = "string"
     types = frozenset({str})
@@ -209,7 +209,7 @@ class Content(Scalar):
 
 @dataclass(frozen=True)
 class Day(Scalar):
-    """A ``date`` of RFC 3339, of the years 1 to 9999."""
+    """A ``date`` of RFC 3339, in the years 1 to 9999."""
 
     expected = "date string"
     types = frozenset({str})
@@ -220,7 +220,7 @@ class Day(Scalar):
         return self.parse_texts(pa.array(values, pa.string()))
 
     def parse_texts(self, text: pa.Array) -> pa.Array:
-        """The dates of texts; raises ``Misfit``, or ``pa.ArrowInvalid`` for a date that does not exist."""
+        """Return the dates of texts; raises ``Misfit``, or ``pa.ArrowInvalid`` for a date that does not exist."""
         fits = pc.and_(pc.match_substring_regex(text, _DATE), pc.invert(pc.starts_with(text, "0000")))
         if pc.all(fits).as_py() is False:
             raise Misfit
@@ -229,7 +229,7 @@ class Day(Scalar):
 
 @dataclass(frozen=True)
 class Instant(Scalar):
-    """A ``date-time`` of RFC 3339; with a ``zone`` its offset may be missing, and it is a local time of that zone."""
+    """A ``date-time`` of RFC 3339. With a ``zone`` its offset may be missing: then it is a local time of that zone."""
 
     zone: str | None = None
     expected = "date-time string"
@@ -244,7 +244,7 @@ class Instant(Scalar):
         return self.parse_texts(pa.array(values, pa.string()))
 
     def parse_texts(self, text: pa.Array) -> pa.Array:
-        """The times of texts; raises ``Misfit``."""
+        """Return the times of texts; raises ``Misfit``."""
         built = instants(text, self.zone)
         if built.null_count > text.null_count:
             raise Misfit
@@ -256,7 +256,7 @@ _EXPONENT_LIMIT = 1_000  # far above the 38 digits of the largest DECIMAL
 
 @dataclass(frozen=True)
 class Exact(Scalar):
-    """A decimal; a value with more digits than fit is wrong, zeros at the end of the fraction do not count."""
+    """A decimal. A value with more digits than the type has is wrong; zeros at the end of the fraction do not count."""
 
     precision: int
     scale: int
@@ -272,7 +272,7 @@ class Exact(Scalar):
         return pa.decimal128(self.precision, self.scale)
 
     def _built(self, values: list[Any]) -> pa.Array:
-        # pyarrow 26 crashes on an exponent such as that of 1e-999999999, and the whole task with it.
+        # An exponent such as that of 1e-999999999 crashes pyarrow 26, and with it the whole task.
         if any(type(value) is Decimal and abs(value.adjusted()) > _EXPONENT_LIMIT for value in values):
             raise Misfit
         return super()._built(values)
@@ -298,19 +298,19 @@ class OneOf(Shape):
     def problem_with(self, value: Any, path: str) -> str | None:
         reason = self.shape.problem_with(value, path)
         if reason is None and self.shape.compared(value) not in self.allowed:
-            return f"{path}: not one of the {len(self.allowed)} values the schema allows"
+            return f"{path}: not one of the {len(self.allowed)} values that the schema allows"
         return reason
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A bound of a JSON Schema, by its word."""
+    """A bound of a JSON Schema: its word, such as ``maxLength``, and its limit."""
 
     word: str
     limit: Any
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value of the right type keeps to the bound."""
+        """Return whether a value of the right type is within the bound."""
         return bool(_HOLDS[self.word](value, self.limit))
 
 
@@ -318,12 +318,13 @@ _WIDE = Context(prec=2_000, Emax=MAX_EMAX, Emin=MIN_EMIN)  # more digits than a 
 
 
 def _exact(value: Any) -> Decimal:
-    """A number as it was written: the shortest text of a float is the one that was parsed, or means the same."""
+    """Return a number exactly. The shortest text of a float is the text that was parsed, or means the same number."""
     return value if type(value) is Decimal else Decimal(repr(value))
 
 
 def _comparable(value: Any) -> Any:
-    """A value of which equal ones look alike: 1 and 1.0 are, and names have no order."""
+    """Return a form of the value that is the same for equal values: 1 equals 1.0, and the order of names does not
+    count."""
     match value:
         case dict():
             return sorted((name, _comparable(item)) for name, item in value.items())
@@ -379,6 +380,6 @@ class Ruled(Shape):
 
 
 def problem_with_rules(rules: tuple[Rule, ...], value: Any, path: str) -> str | None:
-    """Return the reason why a value of the right type is out of bounds; None when it keeps to all."""
+    """Return the first bound that a value of the right type breaks, as a reason; None if it breaks none."""
     broken = next((rule for rule in rules if not rule.holds(value)), None)
     return None if broken is None else f"{path}: {broken.word} of the schema is {str(broken.limit)[:60]}"

@@ -1,1 +1,1 @@
-"""Records as they are: nothing is decoded."""
+"""``raw``: records are stored undecoded."""

@@ -1,4 +1,4 @@
-"""``raw``: value and headers as they are; the key and the timestamp are metadata columns of every table."""
+"""``raw``: value and headers undecoded. The key and the timestamp are metadata columns of every table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from tidemark.model.record_schema import HEADERS
 
 
 class RawDecoder:
-    """Every record is good; a null value (a tombstone) stays null, and so do headers that are null."""
+    """Accepts every record. A null value (a tombstone) stays null, and so do null headers."""
 
     schema = pa.schema([pa.field("value", pa.binary()), pa.field("headers", HEADERS)])
 

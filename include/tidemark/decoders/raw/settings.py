@@ -6,9 +6,9 @@ from tidemark.decoders.settings import DecodeSettings
 
 
 class Settings(DecodeSettings):
-    """Key, value, headers and timestamp as they are; a record without a value is a row like any other."""
+    """Key, value, headers and timestamp undecoded. A record without a value is a row like any other."""
 
-    problem_with_headers = "stands already in every raw row: the columns are value and headers"
+    problem_with_headers = "is not for raw records: their rows always have the column headers"
     problem_with_tombstones = "is not for raw records: one without a value is a row like any other"
 
     format: Literal["raw"]

@@ -1,1 +1,1 @@
-"""Records as text."""
+"""``string``: values as text."""

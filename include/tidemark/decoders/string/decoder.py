@@ -1,4 +1,4 @@
-"""``string``: the value as UTF-8 text; a value that is no UTF-8 is an error of its record."""
+"""``string``: the value as UTF-8 text. A value that is not UTF-8 is an error of its record."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from tidemark.model.positions import positions
 
 
 class StringDecoder:
-    """A null value (a tombstone) stays null, an empty one is an empty text."""
+    """Decodes values as text. A null value (a tombstone) stays null; an empty value is an empty text."""
 
     schema = pa.schema([pa.field("value", pa.string())])
 

@@ -16,7 +16,7 @@ from tidemark.sources.base import Source
 from tidemark.sources.kafka.settings import Settings
 from tidemark.sources.kafka.starting import starting_offsets
 
-_PIPELINE = "tidemark pipeline "  # and its name: beside each offset that is committed for a progress group
+_PIPELINE = "tidemark pipeline "  # followed by its name: the metadata of each offset committed for a progress group
 
 
 class KafkaSource(Source):
@@ -73,7 +73,10 @@ class KafkaSource(Source):
         return [server.strip() for server in self.address.split(",")]
 
     def compacted(self, topics: Sequence[str]) -> list[str]:
-        """Without the topics whose configuration this user may not see (DESCRIBE_CONFIGS); theirs shows as gaps."""
+        """Return the compacted topics, without those whose configuration this user may not see (DESCRIBE_CONFIGS).
+
+        Their compaction then shows as gaps.
+        """
         return self.cluster.compacted(topics)
 
     def open_transactions(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, OpenTransaction]:
@@ -86,8 +89,11 @@ class KafkaSource(Source):
     def report_progress(
         self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
     ) -> None:
-        """Each offset has the name of the pipeline beside it, and the id of its manifest database; Tidemark 0.2.0 wrote
-        the name alone."""
+        """Commit the offsets for ``progress_group``. The metadata of each offset name the pipeline and its manifest
+        database.
+
+        Tidemark 0.2.0 wrote only the name. Raises ``ConfigurationError`` if another pipeline commits for the group.
+        """
         group = self.settings.progress_group
         if group is None or not ends:
             return
@@ -97,8 +103,8 @@ class KafkaSource(Source):
             if other.startswith(_PIPELINE):
                 topics = " ".join(f"--topic {topic}" for topic in sorted({at.topic for at in ends}))
                 raise ConfigurationError(
-                    f"consumer group {group} has offsets of {other} for the same topics: its position would jump "
-                    "between the two",
+                    f"consumer group {group} has offsets of {other} for the same topics: the two pipelines would "
+                    "overwrite each other's offsets",
                     next_step="name a group that no other pipeline has in source.kafka.progress_group; or, when that "
                     "one does not name it any more, or its manifest database is gone, forget its offsets: "
                     f"kafka-consumer-groups.sh --bootstrap-server {self.address} --group {group} --delete-offsets "
@@ -111,9 +117,9 @@ class KafkaSource(Source):
 
 
 def kafka_connection(pipeline_name: str, settings: Settings, lookup: Lookup = from_environment) -> KafkaConnection:
-    """The connection of a pipeline; options of the pipeline file replace those of the Airflow connection.
+    """Return the connection of a pipeline. Options of the pipeline file replace those of the Airflow connection.
 
-    Raises ``ConfigurationError`` with names of keys, never values.
+    Raises ``ConfigurationError``, which names keys but never their values.
     """
     if settings.bootstrap_servers is not None:
         return KafkaConnection(settings.bootstrap_servers, dict(settings.options))

@@ -1,7 +1,7 @@
 """Kafka as the source of a Spark job: Spark's batch source reads exactly the offsets of an order.
 
-Spark multiplies each timestamp by 1,000, and fails where that is no number of 64 bits, as of a producer that counts in
-nanoseconds. Then tasks read their ranges by themselves, at half the speed.
+Spark multiplies each timestamp by 1,000. It fails if the result exceeds 64 bits, for example after a producer that
+counts in nanoseconds. Then the tasks read their ranges with librdkafka, at half the speed.
 """
 
 import json
@@ -24,22 +24,22 @@ from tidemark.model.record_schema import INPUT, input_row
 from tidemark.sources.range_reader import RangeReader
 from tidemark.sources.spark import SparkReader
 
-# As text, which a Spark Connect server takes too.
+# Expressions as text, because a Spark Connect server accepts these too.
 _COLUMNS = (
     "topic", "partition", "offset", "timestamp", "key", "value",
     "coalesce(headers, cast(array() AS array<struct<key: string, value: binary>>)) AS headers",
 )  # fmt: skip
-# Java sends no error codes, so names of classes stand for them: wrong password or certificate, or a right is missing.
+# Java sends no error codes, so class names tell a refusal: a wrong password or certificate, or a missing right.
 _REFUSALS = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
-# No broker answers Java's client, or Spark's reader has waited for a record in vain.
+# No broker answers Java's client, or Spark's reader timed out while it waited for a record.
 _SILENCE = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException|TimeoutException: Cannot fetch record")
-_OVERFLOW = "long overflow"  # of java.lang.Math.multiplyExact
+_OVERFLOW = "long overflow"  # the message of java.lang.Math.multiplyExact
 _BATCH_ROWS = 50_000
 _BATCH_BYTES = 16 * 1024 * 1024
 
 
 class KafkaReader:
-    """Holds the options of Java's client with their secrets, and gives them to Spark's source only."""
+    """Holds the options of Java's client with their secrets, and passes them only to Spark's source."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -47,19 +47,20 @@ class KafkaReader:
         self._options = java_options(source["connection"], source["options"], order.pipeline_name)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Headers of a record without any are empty, not null, since a list vector of nulls makes Spark slow.
+        """Return the records of the order. A record without headers has an empty list, because a list vector of nulls
+        makes Spark slow.
 
-        After every row Spark asks for the size of its Arrow batch. Such a vector then goes over all nulls at its end
-        again: 40 us a row, and more in larger batches.
+        After every row Spark asks for the size of its Arrow batch, and then goes over all nulls at the end of such a
+        vector again: 40 us a row, and more in larger batches.
 
-        After each answer of a broker Spark asks for the bounds of the partition, on the connection on which the
-        consumer has asked for more already. Where the log ends, the broker answers neither until it has waited, so it
-        must not wait for long.
+        After each answer of a broker Spark asks for the bounds of the partition, on the same connection on which the
+        consumer has already requested more records. At the end of a log, the broker answers both requests only after it
+        has waited for records. So ``AT_THE_END_MS`` makes that wait short.
         """
         tasks = self._order.tasks
-        if all(len(ranges) == 1 for ranges in tasks):  # as Spark does by itself
+        if all(len(ranges) == 1 for ranges in tasks):  # Spark by itself makes one task of each range
             return self._frame(session, self._order.read)
-        # Since Spark 4.1 a union of frames of one partition each would have one partition: one task for all.
+        # Without this, since Spark 4.1, a union of frames with one partition each has one partition: one task for all.
         session.conf.set("spark.sql.unionOutputPartitioning", "false")
         return reduce(DataFrame.unionAll, [self._frame(session, ranges).coalesce(1) for ranges in tasks])
 
@@ -103,7 +104,7 @@ class KafkaReader:
 
 
 class RangesOfKafka(RangeReader):
-    """Reads with librdkafka in the task, which looks the connection up."""
+    """Reads ranges with librdkafka inside the task, which looks the connection up."""
 
     def __init__(self, order: Order) -> None:
         source = order.source.options

@@ -20,7 +20,10 @@ AllBounds = Mapping[TopicPartition, Bounds]
 def starting_offsets(
     pipeline_name: str, wanted: StartingOffsets, cluster: KafkaCluster, bounds: AllBounds
 ) -> dict[TopicPartition, int]:
-    """The first offset to read of every partition; ``PlanRefused`` when the file or the group does not give it."""
+    """Return the first offset to read of every partition.
+
+    Raises ``PlanRefused`` if the pipeline file or the consumer group does not define all of them.
+    """
     match wanted:
         case "earliest" | "latest" | datetime():
             return common_starts(wanted, bounds, cluster.offsets_at)
@@ -33,11 +36,11 @@ def starting_offsets(
 
 
 def _committed(pipeline_name: str, cluster: KafkaCluster, bounds: AllBounds, name: str) -> dict[TopicPartition, int]:
-    """The committed offsets of a group. A partition that never had a record starts at 0 in any case."""
+    """Return the committed offsets of a consumer group. A partition that never had a record starts at 0."""
     group = cluster.group(name, list(bounds))
     if not group.exists:
         raise PlanRefused(
-            f"Kafka knows no consumer group {name}",
+            f"consumer group {name} does not exist in Kafka",
             next_step="nothing was planned; correct source.kafka.starting_offsets.group (a connector's group is "
             f"connect-NAME; Kafka removes a group that was not used for a week), or write {_written(bounds, {})}",
             pipeline=pipeline_name,
@@ -77,7 +80,7 @@ def _committed(pipeline_name: str, cluster: KafkaCluster, bounds: AllBounds, nam
 def _explicit(
     pipeline_name: str, bounds: AllBounds, offsets: Mapping[str, Mapping[int, int]]
 ) -> dict[TopicPartition, int]:
-    """The offsets of the file, which must name every partition of the topics and no other."""
+    """Return the offsets of the pipeline file, which must name every partition of the topics and no other."""
     places = {(place.topic, place.partition): place for place in bounds}
     known: dict[TopicPartition, int] = {}
     unknown: list[tuple[str, int]] = []
@@ -103,7 +106,7 @@ def _explicit(
 
 
 def _written(bounds: AllBounds, known: Mapping[TopicPartition, int]) -> str:
-    """``starting_offsets`` for every partition, with the word OFFSET where a person must decide."""
+    """Return ``starting_offsets`` for every partition, with the word OFFSET where you must decide."""
     topics: dict[str, list[str]] = {}
     for place in sorted(bounds):
         topics.setdefault(place.topic, []).append(f"{place.partition}: {known.get(place, 'OFFSET')}")

@@ -136,7 +136,7 @@ def test_rows_of_one_record_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bootstrap_servers": None}, "one of them says where Kafka is"),
+        ({"bootstrap_servers": None}, "one of them must say where Kafka is"),
         ({"connection": "other"}, "only one of them may say where Kafka is"),
         ({"key": ["a", "a"]}, "must name each column once"),
         ({"format": "raw"}, "is for format: raw, which needs it"),
