@@ -120,7 +120,7 @@ EXAMPLES = {
                 (framed(8, b"\4hi\4"), {"id": 2, "note": None}),  # a field that the reader does not know
             ),
             refused=(
-                (framed(9, b"\2a"), "id is string, and long for the reader (writer 9, reader 20)"),
+                (framed(9, b"\2a"), "id is string, and the reader needs long (writer 9, reader 20)"),
                 (framed(10, b"\2"), "(writer 10, reader 20)"),  # no field for id, which has no default
             ),
         ),

@@ -128,7 +128,7 @@ def test_a_partition_without_a_leader_is_named_and_never_taken_for_an_empty_one(
         assert [bounds.log_end for bounds in cluster.bounds(places).values()] == [10, 10]
         second.kill()
         wait_until(lambda: admin.list_topics(topic).topics[topic].partitions[1].leader == -1, "the end", timeout=30)
-        told = f"partition {topic}-1 has no leader: of its replicas, on the brokers with the ids 2"
+        told = f"partition {topic}-1 has no leader: none of the brokers that hold its replicas, by id 2"
         with pytest.raises(Unavailable, match=told):
             cluster.bounds(places)  # this client still knows a leader, which does not answer
         failed = world.here("run", "demo")

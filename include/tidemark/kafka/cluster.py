@@ -210,8 +210,8 @@ class KafkaCluster:
             if partition.leader not in told.brokers:
                 replicas = ", ".join(map(str, sorted(partition.replicas)))
                 return Unavailable(
-                    f"partition {topic}-{number} has no leader: none of the brokers with its replicas (ids "
-                    f"{replicas}) is running and in sync",
+                    f"partition {topic}-{number} has no leader: none of the brokers that hold its replicas, by id "
+                    f"{replicas}, is running and in sync",
                     next_step=f"start these brokers (kafka-topics.sh --describe --topic {topic} shows them), then try "
                     "again",
                     **{**context, "partition": number},

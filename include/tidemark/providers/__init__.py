@@ -1,4 +1,4 @@
-"""Kinds that not everybody needs, a folder for each provider. ``kinds.py`` finds them; the core imports none.
+"""Kinds that not everybody needs: a folder for each provider. ``kinds.py`` finds them; the core imports none of them.
 
 Executors import this module, so it imports only the standard library.
 """
@@ -12,9 +12,9 @@ from typing import Final
 class Provider:
     """The kinds of one provider, each with the package that holds its modules.
 
-    ``libraries``: modules that its code imports and a plain install of Tidemark does not bring. ``install``: the words
-    that a shell installs them with. ``needs``: the names of other providers that its code imports from. ``project``:
-    the files that ``tidemark init --from NAME`` makes; its folder ``project`` has those that differ from the core's.
+    ``libraries``: modules that its code imports and that a plain install of Tidemark lacks. ``install``: the shell
+    command that installs them. ``needs``: the names of other providers that its code imports from. ``project``: the
+    files that ``tidemark init --from NAME`` writes; those that differ from the core's are in its folder ``project``.
     """
 
     name: str
@@ -27,10 +27,10 @@ class Provider:
     envelopes: Mapping[str, str] = field(default_factory=dict)
     transforms: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, str] = field(default_factory=dict)
-    copies: Mapping[str, str] = field(default_factory=dict)  # of totals
+    copies: Mapping[str, str] = field(default_factory=dict)  # stores to which totals are copied
 
     def kinds(self) -> Iterator[tuple[str, str]]:
-        """Each seam and the name of a kind of it."""
+        """Yield (seam, name) for each kind of this provider."""
         yield from ((seam, kind) for seam in SEAMS for kind in getattr(self, seam))
 
 

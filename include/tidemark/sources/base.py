@@ -172,7 +172,7 @@ class Source(ABC):
         )
 
     def first_record_in(self, place: TopicPartition, gaps: Sequence[tuple[int, int]]) -> int | None:
-        """Return the first offset inside the gaps that holds a record; None if there is none."""
+        """Return the first offset inside the gaps that holds a record; None if the gaps hold no record."""
         return next((record.offset for gap in gaps for record in self.records(Range(place, *gap))), None)
 
     def count_records(self, covered: Range) -> int:

@@ -1,1 +1,1 @@
-"""Avro records: with the id of their schema in a registry, or all with the schema of one file."""
+"""Avro records: each names its schema by an id in a registry, or all have the schema of one file."""

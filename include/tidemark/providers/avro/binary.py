@@ -1,7 +1,7 @@
-"""Avro's binary form: how a value of each type is read, and how it is skipped.
+"""Avro's binary form: functions that read, or skip, a value of each type.
 
-Both take the bytes of a record and the place of the value, and give the place behind it. A record that ends too early
-raises ``IndexError`` or ``struct.error``.
+Both take the bytes of a record and the position of the value, and return the position after it. A record that ends too
+early raises ``IndexError``, ``EOFError`` or ``struct.error``.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tidemark.providers.avro.schema import PARTS, kind_of, parts_of, takes_no_by
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
-DEEPEST: Final = 32  # types within types that are skipped by functions within functions
+DEEPEST: Final = 32  # nested types up to this depth are skipped by nested functions, deeper ones by a loop
 _FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
 
 
@@ -63,7 +63,7 @@ def read_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_items(item: Read, data: bytes, at: int) -> tuple[list[Any], int]:
-    """The items of an array, each of which takes a byte at least."""
+    """Read the items of an array. Each item takes at least one byte."""
     items: list[Any] = []
     while True:
         count, at = _count(data, at)
@@ -86,13 +86,13 @@ def read_entries(item: Read, data: bytes, at: int) -> tuple[dict[str, Any], int]
 
 
 def read_index(count: int, data: bytes, at: int) -> tuple[int, int]:
-    """The index of a branch or a symbol, of which there are ``count``."""
+    """Read the index of a union's branch or an enum's symbol, of which there are ``count``."""
     byte = data[at]
     if not byte & 129 and byte >> 1 < count:  # one byte, not below zero
         return byte >> 1, at + 1
     index, at = read_long(data, at)
     if not 0 <= index < count:
-        raise Undecodable(f"it names the number {index} of {count}, of an enum or a union")
+        raise Undecodable(f"it holds the index {index} for an enum or a union that has {count}")
     return index, at
 
 
@@ -127,7 +127,7 @@ READS: Final[dict[str, Read]] = {
 
 
 def _extent(data: bytes, at: int) -> tuple[int, int]:
-    """Return where bytes with their length before them begin and end."""
+    """Return where bytes with a length before them begin and end."""
     byte = data[at]
     if byte & 129:  # not one byte, or below zero
         size, at = read_long(data, at)
@@ -148,7 +148,7 @@ def _end(data: bytes, at: int, size: int) -> int:
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
-    """(items of a block, where they begin); a block may say its size in bytes, which is of use to skip it only."""
+    """Return (number of items in a block, position of the first). A block's size in bytes helps only to skip it."""
     count, at = read_long(data, at)
     if count < 0:
         _, at = read_long(data, at)
@@ -156,7 +156,8 @@ def _count(data: bytes, at: int) -> tuple[int, int]:
 
 
 def skip(schema: Any) -> Skip:
-    """Skips values of a schema of any depth; what takes no bytes is never walked, however often it is held."""
+    """Return a function that skips values of a schema of any depth. Items that take no bytes are not walked, however
+    many."""
     return _Skips().of(schema)
 
 
@@ -176,7 +177,7 @@ class _Skips:
         return self._known[id(schema)]
 
     def _depth(self, schema: Any) -> int:
-        """The types within each other; more than ``DEEPEST`` for a recursive one."""
+        """Return how many levels deep the types are nested; more than ``DEEPEST`` for a recursive schema."""
         level: dict[int, Any] = {id(schema): schema}
         for depth in range(DEEPEST + 1):
             level = {
@@ -203,14 +204,15 @@ class _Skips:
                 return partial(_skip_symbol, len(schema["symbols"]))
 
     def _item(self, schema: Any) -> Any:
-        """The items of an array, or the entries of a map as records of a text and a value."""
+        """Return the item type of an array, or that of a map's entries as a record of a text and a value."""
         if kind_of(schema) == "array":
             return schema["items"]
         fields = [{"type": "string"}, {"type": schema["values"]}]
         return self._entries.setdefault(id(schema), {"type": "record", "name": "", "fields": fields})
 
     def _deep(self, schema: Any, data: bytes, at: int) -> int:
-        """Without a call for each level: a list of a recursive type may be as deep as a record is long."""
+        """Skip a value with a loop in place of recursive calls, because a recursive type may be as deep as its record
+        is long."""
         waiting = [(schema, 1)]
         while waiting:
             part, times = waiting.pop()
@@ -239,7 +241,8 @@ class _Skips:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int | None, int]:
-    """(items of a block, its bytes if it says them, where it begins)."""
+    """Return (number of items in a block, its size in bytes or None if it is not written, position of the first
+    item)."""
     count, at = read_long(data, at)
     if count >= 0:
         return count, None, at

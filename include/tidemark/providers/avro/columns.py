@@ -1,9 +1,9 @@
-"""Reads Avro records with records inside, a field of all records at a time: some four times as fast as one by one.
+"""Reads Avro records with records inside, one field of all records at a time: some four times as fast as one by one.
 
-A place in each record moves over its fields; each step takes a byte of all records at once. A step that finds something
-wrong moves the place beyond all bytes, from where it never comes back. So a record is right exactly when its place is
-at its end after the last field. Others are read again by ``reading.py``, which says what is wrong, or reads numbers
-that take more bytes than they need. Values are made of right records alone.
+An array holds a position in each record, which moves over the fields; each step reads one byte of all records. A step
+that finds an error moves the position beyond all bytes, where it stays. So a record is right exactly if its position is
+at its end after the last field. ``reading.py`` reads the other records again: it says what is wrong, or reads numbers
+that take more bytes than they need. Values are made only of right records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,14 @@ from tidemark.providers.avro.resolution import default_of
 from tidemark.providers.avro.schema import aliases_of, kind_of, parts_of, without_null
 from tidemark.providers.avro.types import AvroRows, Convert, column, logical_of
 
-SMALLEST: Final = 256  # records that are not worth it
+SMALLEST: Final = 256  # batches with fewer records are read one by one
 MOST_TYPES: Final = 1_000
-_LAST_BYTE: Final = 9  # of a number of 64 bits, seven in a byte
+_LAST_BYTE: Final = 9  # index of the tenth and last byte of a 64-bit number, with seven bits in a byte
 _DECIMAL_BYTES: Final = 16
 
 
 class RecordBytes:
-    """The bytes of all records. Places are numbers of bytes; ``beyond`` is one behind all of them."""
+    """The bytes of all records. Positions are counted in bytes; ``beyond`` is a position after all of them."""
 
     def __init__(self, data: pa.Array) -> None:
         _, offsets, content = data.buffers()
@@ -41,15 +41,15 @@ class RecordBytes:
         self._bytes = pa.Array.from_buffers(pa.uint8(), self.size, [None, content])
 
     def byte(self, at: pa.Array) -> pa.Array:
-        """The byte at each place; any byte at places that are beyond."""
+        """Return the byte at each position; any byte for positions that are beyond."""
         return pc.take(self._bytes, pc.min_element_wise(at, self.size - 1), boundscheck=False)
 
     def moved(self, at: pa.Array, right: pa.Array) -> pa.Array:
-        """The places, beyond where something is not right."""
+        """Return the positions; those where ``right`` is false are moved beyond all bytes."""
         return at if pc.all(right, min_count=0).as_py() else pc.if_else(right, at, self.beyond)
 
     def number(self, at: pa.Array, step: int = 0) -> tuple[pa.Array, pa.Array]:
-        """(numbers as they are written, the places behind them)"""
+        """Return (unsigned numbers as they are written, the positions after them)."""
         byte = self.byte(at)
         at = pc.add(at, 1)
         more = pc.greater_equal(byte, 128)
@@ -86,14 +86,18 @@ class RecordBytes:
         return pc.replace_with_mask(at, more, self.behind_number(at.filter(more), step + 1))
 
     def span(self, at: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """(where bytes with their length before them begin, where they end)"""
+        """Return (where bytes with a length before them begin, where they end)."""
         length, at = self.long(at)
         right = pc.and_(pc.greater_equal(length, 0), pc.less_equal(length, self.size))
         at = self.moved(at, right)
         return at, pc.add(at, pc.if_else(right, length, 0))
 
     def pieces(self, starts: pa.Array, ends: pa.Array) -> pa.Array:
-        """The bytes between places of right records: offsets of an array of them, and of what lies between them."""
+        """Return the bytes between two positions of each right record.
+
+        The positions become the offsets of an array in which pieces and gaps alternate; every second element is a
+        piece.
+        """
         if not len(starts):
             return pa.array([], pa.binary())
         count = len(starts)
@@ -110,7 +114,7 @@ class RecordBytes:
         return pa.py_buffer(bytes(numbers))
 
     def decimals(self, starts: pa.Array, ends: pa.Array, precision: int, scale: int) -> pa.Array:
-        """Signed numbers, the highest byte first. Raises ``Misfit`` for one that does not fit."""
+        """Return decimals from signed numbers, highest byte first. Raises ``Misfit`` for one that does not fit."""
         lengths = pc.subtract(ends, starts)
         longest = pc.max(lengths).as_py() or 0
         if longest > _DECIMAL_BYTES:
@@ -134,25 +138,26 @@ class RecordBytes:
 
 
 Make = Callable[[pa.Array | None], pa.Array]
-"""Makes values, of the records that are marked; None: of all."""
+"""Makes the values of the records that are marked; None means all records."""
 Read = Callable[[RecordBytes, pa.Array], tuple[Make, pa.Array]]
-"""Gives what makes the values, and the places behind them."""
+"""Returns the function that makes the values, and the positions after them."""
 Skip = Callable[[RecordBytes, pa.Array], pa.Array]
 
 
 class NotListed(Exception):
-    """A type that is read one by one."""
+    """A type that this module cannot read; ``reading.py`` reads its records one by one."""
 
 
 class NestedReader:
-    """Reads records of one writer as rows of one reader; ``of`` gives None when a type is not among those here."""
+    """Reads records of one writer as rows of one reader. ``of`` returns None if this module cannot read one of the
+    types."""
 
     def __init__(self, read: Read, rows: AvroRows, slow: RecordReader) -> None:
         self._read, self._rows, self._slow = read, rows, slow
 
     @classmethod
     def of(cls, writer: Any, rows: AvroRows, slow: RecordReader) -> "NestedReader | None":
-        """``slow`` reads what this does not: the two schemas resolve."""
+        """Return a reader, or None. ``slow`` reads what this one cannot; the caller has resolved the two schemas."""
         if kind_of(writer) != "record" or not rows.is_record or _is_large(writer):
             return None
         try:
@@ -161,7 +166,7 @@ class NestedReader:
             return None
 
     def read(self, data: pa.Array) -> Decoded:
-        """Like ``RecordReader.read``, with the same result."""
+        """Decode as ``RecordReader.read`` does, with the same result."""
         if len(data) < SMALLEST or not pa.types.is_binary(data.type):
             return self._slow.read(data.to_pylist())
         content = RecordBytes(data)
@@ -184,7 +189,7 @@ class NestedReader:
 
 
 def _is_large(schema: Any) -> bool:
-    """Return whether a schema has too many types, or is recursive: each type is a step wherever it stands."""
+    """Return whether a schema has too many types, or is recursive. A type counts at each place where it is used."""
     waiting, count = [schema], 0
     while waiting and count <= MOST_TYPES:
         waiting += parts_of(waiting.pop())
@@ -193,7 +198,7 @@ def _is_large(schema: Any) -> bool:
 
 
 def _record(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> Read:
-    """Its values are structs with the fields of the reader."""
+    """Return a reader of structs with the fields of the reader's schema."""
     written = {field["name"]: field for field in writer["fields"]}
     wanted = {field["name"]: field for field in reader["fields"]}
     if any(aliases_of(field) for field in reader["fields"]):
@@ -230,7 +235,7 @@ def _record(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> Read:
 
 
 def _default(field: Mapping[str, Any]) -> Any:
-    default = default_of(field["type"], field["default"], field["name"])  # there is one: the schemas resolve
+    default = default_of(field["type"], field["default"], field["name"])  # exists, because the schemas resolve
     if default is not None and not isinstance(default, bool):
         raise NotListed
     return default
@@ -248,7 +253,7 @@ def _value(writer: Any, reader: Any) -> Read:
 
 
 def _null_of(union: Sequence[Any]) -> int:
-    """The byte that says null, of two; the other one says the other branch."""
+    """Return the byte that stands for null in a union of null and one type; the other byte stands for that type."""
     kinds = [kind_of(branch) for branch in union]
     if len(kinds) != 2 or kinds.count("null") != 1:
         raise NotListed
@@ -279,7 +284,7 @@ def _optional(union: Sequence[Any], inner: Read, kind: pa.DataType) -> Read:
 
 
 def _branch(content: RecordBytes, at: pa.Array, null: int) -> tuple[pa.Array, pa.Array]:
-    """(which are values, the places behind the byte that says it)"""
+    """Return (which records have a value, the positions after the byte of the branch)."""
     byte = content.byte(at)
     is_value = pc.equal(byte, 2 - null)
     return is_value, content.moved(pc.add(at, 1), pc.or_(is_value, pc.equal(byte, null)))
@@ -338,7 +343,7 @@ def _spans(kind: pa.DataType, convert: Convert | None) -> Read:
 
         def make(right: pa.Array | None) -> pa.Array:
             first, last = (each if right is None else each.filter(right) for each in (starts, ends))
-            values = content.pieces(first, last).cast(kind)  # a text that is not UTF-8 is not cast
+            values = content.pieces(first, last).cast(kind)  # raises for a text that is not UTF-8
             return values if convert is None else _converted(values, convert, pa.string())
 
         return make, ends
@@ -439,5 +444,5 @@ def _skip_optional(union: Sequence[Any]) -> Skip:
 
 
 def _raw(values: pa.Array) -> bytes:
-    """The numbers of eight bits, none of them null."""
+    """Return the bytes of an array of 8-bit numbers without nulls."""
     return values.buffers()[1].slice(values.offset, len(values)).to_pybytes()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Opens the decoder of Avro records, framed or with the schema of one file."""
+"""Opens the decoder of Avro records. Their schemas are in a registry, or all records have the schema of one file."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,8 +24,11 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
 class AvroDecoder(FramedDecoder):
-    """With a registry each record names the schema it was written with, without it all are written with ``schema``, the
-    reader's. Records whose schema has a name that ``is_other`` knows are filtered."""
+    """Decodes Avro records into rows of the reader's schema.
+
+    With a registry each record names the schema that it was written with; without one all were written with ``schema``,
+    the reader's. Records whose schema has a name for which ``is_other`` is true are filtered.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class AvroDecoder(FramedDecoder):
         yield group.indices, replace(decoded, errors=tuple(errors))
 
     def _reader_of(self, name: str) -> RecordReader | FastReader | NestedReader | NotDecoded | OtherRecords:
-        """Return what reads the records of a writer, or why nothing does."""
+        """Return the reader for records of a writer, or the reason why they cannot be read."""
         try:
             writer = self._readers_schema if self._schemas is None else self._writer(name)
         except ConfigurationError as problem:
@@ -86,10 +89,10 @@ class AvroDecoder(FramedDecoder):
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """The decoder for ``decode`` of an order, in which the reader's schema is pinned.
+    """Open the decoder for ``decode`` of an order, in which the reader's schema is pinned.
 
-    Raises ``ConfigurationError`` for a wrong schema; the registry is asked when a record names an id that is not
-    pinned.
+    Raises ``ConfigurationError`` for a wrong schema. If a record names an id that is not pinned, the decoder asks the
+    registry.
     """
     reader = RegisteredSchema.from_dict(config["reader"])
     schema = parsed(reader.text, reader.references)

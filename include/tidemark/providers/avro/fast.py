@@ -1,9 +1,9 @@
-"""Reads Avro records with pyruhvro, some 10 times as fast as ``reading.py``, for the types of a tested list only.
+"""Reads Avro records with pyruhvro, some 10 times as fast as ``reading.py``, but only for a tested list of types.
 
-pyruhvro gets schemas without logical types (it loses the zone of timestamps, and panics on others). It does not say
-whether bytes follow a record, so the length that the values take in Avro's shortest form is compared with the length
-that was read: no encoding is shorter, so equal lengths mean that nothing follows. Whatever it refuses, or where the
-lengths differ, ``reading.py`` reads again. Its panics are no ``Exception``.
+pyruhvro gets schemas without logical types (it loses the zone of timestamps, and panics on others). It does not report
+bytes that follow a record. So this module compares the length that was read with the length of the values in Avro's
+shortest form: no encoding is shorter, so equal lengths mean that nothing follows. ``reading.py`` reads again what
+pyruhvro refuses, and records with different lengths. pyruhvro's panics are no subclass of ``Exception``.
 """
 
 import json
@@ -25,8 +25,8 @@ from tidemark.providers.avro.resolution import default_of
 from tidemark.providers.avro.schema import aliases_of, kind_of, without_null
 from tidemark.providers.avro.types import TIMESTAMP, AvroRows, logical_of
 
-SMALLEST = 256  # records that are not worth another try
-TRIES = 32  # calls of pyruhvro for one batch, at most; what is left then is read one by one
+SMALLEST = 256  # a part of so few records that pyruhvro refuses is not halved again, but read one by one
+TRIES = 32  # most calls of pyruhvro for one batch; the remaining records are read one by one
 _NUMBERS: Final = ("int", "long", "float", "double")
 _SCALARS: Final = ("boolean", "string", *_NUMBERS)
 _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
@@ -47,7 +47,7 @@ class _Origin:
 
 
 class FastReader:
-    """Reads records of one writer as rows of one reader; ``of`` gives None when a type is not in the list."""
+    """Reads records of one writer as rows of one reader. ``of`` returns None if a type is not in the list."""
 
     def __init__(self, writer: Any, rows: AvroRows, origins: list[_Origin], slow: RecordReader) -> None:
         self._writer, self._rows, self._origins, self._slow = writer, rows, origins, slow
@@ -56,7 +56,7 @@ class FastReader:
 
     @classmethod
     def of(cls, writer: Any, rows: AvroRows, slow: RecordReader) -> "FastReader | None":
-        """``slow`` reads what pyruhvro does not: the two schemas resolve."""
+        """Return a reader, or None. ``slow`` reads what pyruhvro cannot; the caller has resolved the two schemas."""
         if not (
             kind_of(writer) == "record" and rows.is_record and all(_is_listed(f["type"]) for f in writer["fields"])
         ):
@@ -67,7 +67,7 @@ class FastReader:
         return cls(writer, rows, known, slow) if written and len(known) == len(origins) else None
 
     def read(self, data: pa.Array) -> Decoded:
-        """Like ``RecordReader.read``, with the same result."""
+        """Decode as ``RecordReader.read`` does, with the same result."""
         return self._read(_as_bytes(data), data, [TRIES])
 
     def _read(self, records: list[bytes], data: pa.Array, tries: list[int]) -> Decoded:
@@ -85,7 +85,7 @@ class FastReader:
         return joined(self._rows.arrow, [first, second.at(positions(len(records))[half:])])
 
     def _call(self, records: list[bytes]) -> pa.RecordBatch | None:
-        """The records as columns of the writer; None when there is one that pyruhvro does not read."""
+        """Return the records as columns of the writer; None if pyruhvro cannot read one of them."""
         try:
             batch = pyruhvro.deserialize_array(records, self._text)
             if batch.num_rows != len(records):
@@ -98,8 +98,9 @@ class FastReader:
         return None if self._has_long_int(batch) else batch
 
     def _has_long_int(self, batch: pa.RecordBatch) -> bool:
-        """Return whether a field of Avro type ``int``, or a list of them, has a number of more than 32 bits: pyruhvro
-        reads such fields as ``long``, so it does not refuse the number.
+        """Return whether a field of Avro type ``int``, or a list of them, holds a number of more than 32 bits.
+
+        pyruhvro gets such fields as ``long``, so it does not refuse the number.
         """
         for at in self._ints:
             column = batch.column(at)
@@ -109,7 +110,7 @@ class FastReader:
         return False
 
     def _checked(self, written: pa.RecordBatch, records: list[bytes], data: pa.Array) -> Decoded:
-        """The rows; records that are longer than their values are read again, one by one."""
+        """Return the rows. Records that are longer than their values are read again, one by one."""
         lengths = pc.cast(pc.binary_length(data), pa.int64())
         fields = zip(written.columns, self._writer["fields"], strict=True)
         sizes = reduce(pc.add, [_size(column, field["type"]) for column, field in fields])
@@ -152,13 +153,13 @@ def _is_listed(schema: Any) -> bool:
 
 
 def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) -> _Origin | None:
-    """None when it is read one by one."""
+    """Return the origin of a column; None if the column must be read one by one."""
     if not _is_listed(field["type"]) or not _is_arrow(field["type"]):
         return None
     name = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)
     kind, may_be_null = without_null(field["type"])
     if name is None:
-        default = default_of(field["type"], field["default"], field["name"])  # there is one: the schemas resolve
+        default = default_of(field["type"], field["default"], field["name"])  # exists, because the schemas resolve
         simple = default is None or (isinstance(default, str | bool | int | float) and isinstance(kind, str))
         return _Origin(None, default, 1) if simple else None
     given, was_null = without_null(written[name]["type"])
@@ -171,13 +172,13 @@ def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) 
 
 
 def _is_arrow(schema: Any) -> bool:
-    """Return whether the numbers that were written are Arrow's own, except for the unit of a timestamp."""
+    """Return whether Arrow stores the same numbers as Avro, except for the unit of a timestamp."""
     logical = logical_of(without_null(schema)[0])
     return logical is None or logical[0] in ("date", "timestamp-millis", "timestamp-micros", "timestamp-nanos")
 
 
 def _bare_record(writer: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of types of the list, as pyruhvro gets it."""
+    """Return the schema that pyruhvro gets: a record with bare types."""
     fields = enumerate(writer["fields"])
     bare = [{"name": field["name"], "type": _bare(field["type"], f"e{at}")} for at, field in fields]
     return {"type": "record", "name": "r", "fields": bare}
@@ -189,9 +190,10 @@ def _is_of_ints(schema: Any) -> bool:
 
 
 def _bare(schema: Any, name: str = "") -> Any:
-    """A type of the list without logical types, names and what else does not say how long its values are.
+    """Return a type without logical types, names and whatever else does not affect the length of its values.
 
-    An int is a long: pyruhvro cuts a number that is too long for an int, and writers of some languages write such.
+    An int becomes a long, because pyruhvro cuts a number that is too long for an int, and some writers write such
+    numbers.
     """
     if isinstance(schema, list):
         return [_bare(branch, name) for branch in schema]
@@ -204,7 +206,7 @@ def _bare(schema: Any, name: str = "") -> Any:
 
 
 def _size(array: pa.Array, schema: Any) -> pa.Array:
-    """The bytes that each value takes in Avro's shortest form."""
+    """Return the bytes that each value takes in Avro's shortest form."""
     inner, may_be_null = without_null(schema)
     if may_be_null:
         return pc.add(pc.if_else(pc.is_valid(array), _size(array, inner), 0), 1)
@@ -236,7 +238,7 @@ def _size_of_list(array: pa.Array, items: Any) -> pa.Array:
 
 
 def _varint(zigzag: pa.Array) -> pa.Array:
-    """The bytes of a number in groups of seven bits; a negative one has all 64 bits."""
+    """Return how many bytes a number takes in groups of seven bits. A negative one uses all 64 bits."""
     size = _constant(1, zigzag)
     for bits in range(7, 63, 7):
         size = pc.add(size, pc.cast(pc.greater_equal(zigzag, 1 << bits), pa.int64()))
@@ -248,7 +250,7 @@ def _constant(size: int, array: pa.Array) -> pa.Array:
 
 
 def _as_bytes(data: pa.Array) -> list[bytes]:
-    """The values, none of them null; four times as fast as ``to_pylist``."""
+    """Return the values, of which none is null. Four times as fast as ``to_pylist``."""
     _, offsets, content = data.buffers()
     if offsets is None or not len(data):
         return []

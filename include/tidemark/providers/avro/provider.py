@@ -1,4 +1,4 @@
-"""Names what this provider brings: records in Avro."""
+"""Declares the kinds of this provider: records in Avro."""
 
 from typing import Final
 

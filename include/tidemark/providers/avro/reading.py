@@ -1,4 +1,4 @@
-"""Reads the data of Avro records: one record at a time, by Avro's rules of resolution."""
+"""Reads Avro records one at a time, by Avro's rules of schema resolution."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ from tidemark.model.positions import positions, rows_holding
 from tidemark.providers.avro.resolution import resolved
 from tidemark.providers.avro.types import TIMESTAMP, AvroColumn, AvroRows
 
-# Numbers of microseconds and days of the years 1 to 9999: what all sinks and Python can hold.
+# The years 1 to 9999, which all sinks and Python can store, in microseconds and in days.
 _INSTANTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS = (-719_162, 2_932_896)
 
 
 class RecordReader:
-    """Reads records of one writer as rows of one reader; raises ``NotResolved`` when no record can fit."""
+    """Reads records of one writer as rows of one reader; raises ``NotResolved`` if no record can fit."""
 
     def __init__(self, writer: Any, rows: AvroRows, *, any_name: bool = False) -> None:
         self._value = resolved(writer, rows.schema, any_name=any_name)
         self._rows = rows
 
     def read(self, data: Sequence[bytes]) -> Decoded:
-        """Read every record; never raises for what is in one."""
+        """Read every record. The content of a record never makes it raise."""
         columns, schema = self._columns, self._rows.arrow
         decoded, _ = decode_each(data, schema, self._parsed, columns, partial(misfits, columns))
         return joined(schema, [within_years(decoded.rows).at(decoded.good)], decoded.errors)
@@ -54,7 +54,7 @@ def _array(values: list[Any], column: AvroColumn) -> pa.Array:
             convert: Callable[[Any], Any] = column.convert
             values = [None if value is None else convert(value) for value in values]
         array = pa.array(values, column.field.type)
-    except Exception as problem:  # of Arrow, of Decimal, of a conversion
+    except Exception as problem:  # Arrow, Decimal and the conversions raise different classes
         raise Misfit(f"field {column.field.name}: {problem}") from problem
     if array.null_count and not column.field.nullable:
         raise Misfit(f"field {column.field.name}: it is null")
@@ -62,7 +62,7 @@ def _array(values: list[Any], column: AvroColumn) -> pa.Array:
 
 
 def within_years(rows: pa.RecordBatch) -> Decoded:
-    """The rows of good records; those that hold a time or a date outside the years 1 to 9999 are errors."""
+    """Return the good rows; rows that hold a time or a date outside the years 1 to 9999 become errors."""
     reasons: dict[int, str] = {}
     for field, array in zip(rows.schema, rows.columns, strict=True):
         for row in rows_holding(array, _is_beyond):

@@ -1,9 +1,9 @@
-"""Reads what one writer wrote as the rows of one reader, by Avro's rules of resolution.
+"""Reads records of one writer as rows of one reader, by Avro's rules of schema resolution.
 
-Only what the reader names is resolved; the rest of a record is skipped by its length. Two rules are stricter than
-Avro's: a change of the unit of a time, or of the scale of a decimal, is refused, since its numbers would mean something
-else. One is less strict, as in Java: the names of records, enums and fixed types within a record only choose between
-the branches of a union.
+Only fields of the reader's schema are resolved; the rest of a record is skipped. Two rules are stricter than Avro's: a
+change of the unit of a time, or of the scale of a decimal, is refused, because the numbers would change their meaning.
+One is less strict, as in Java: the names of records, enums and fixed types within a record only choose between the
+branches of a union.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +39,15 @@ _BITS: Final[Mapping[str, int]] = {"int": 31, "long": 63}
 
 
 class NotResolved(Exception):
-    """The reason why no record of this writer fits the reader; the message names the field."""
+    """No record of this writer fits the reader; the message names the field."""
 
 
 def resolved(writer: Any, reader: Any, *, any_name: bool = False) -> Read:
-    """A function that reads a value of the writer as one of the reader; raises ``NotResolved``.
+    """Return a function that reads a value of the writer as one of the reader; raises ``NotResolved``.
 
-    A record must have the name of the reader's, without its namespace, or one of its aliases; ``any_name``: it may have
-    another one. The function raises ``Undecodable`` for bytes that are no value, or one that the reader cannot have.
+    A record must have the name of the reader's record (namespaces are not compared), or one of its aliases; with
+    ``any_name`` it may have any name. The function raises ``Undecodable`` for bytes that are not a value, or for a
+    value that the reader cannot have.
     """
     resolve = _resolve if any_name else _resolve_named
     return _of_union(writer, reader, "", resolve) if isinstance(writer, list) else resolve(writer, reader, "")
@@ -56,7 +57,7 @@ def _resolve_named(writer: Any, reader: Any, path: str) -> Read:
     if kind_of(writer) == kind_of(reader) == "record":
         known = (reader["name"], *aliases_of(reader))
         if _short(writer["name"]) not in map(_short, known):
-            raise NotResolved(f"it is a {writer['name'][:60]}, and {reader['name'][:60]} is read")
+            raise NotResolved(f"it is a record {writer['name'][:60]}, and the reader needs {reader['name'][:60]}")
     return _resolve(writer, reader, path)
 
 
@@ -74,7 +75,7 @@ def _resolve(writer: Any, reader: Any, path: str) -> Read:
     if kind != wanted:
         if wanted not in PROMOTED.get(kind, ()):
             names = (kind, wanted) if logical_of(writer) == logical_of(reader) else (_named(writer), _named(reader))
-            raise NotResolved(f"{_at(path)} is {names[0]}, and {names[1]} for the reader")
+            raise NotResolved(f"{_at(path)} is {names[0]}, and the reader needs {names[1]}")
         return _promoted(kind, wanted)
     match kind:
         case "record":
@@ -88,12 +89,15 @@ def _resolve(writer: Any, reader: Any, path: str) -> Read:
         case "enum":
             return partial(_read_symbol, _symbols(writer, reader))
         case "fixed" if writer["size"] != reader["size"]:
-            raise NotResolved(f"{_at(path)} has {writer['size']} bytes, and {reader['size']} for the reader")
+            raise NotResolved(f"{_at(path)} has {writer['size']} bytes, and the reader needs {reader['size']}")
     return partial(read_fixed, writer["size"]) if kind == "fixed" else READS[kind]
 
 
 def _of_union(writer: Sequence[Any], reader: Any, path: str, resolve: Resolve) -> Read:
-    """Some branches may not fit: a record that has one of these is an error of its own."""
+    """Return a function that reads any branch of the writer's union.
+
+    Some branches may not fit the reader: a record that uses one of these is an error. Raises if no branch fits.
+    """
     branches: list[Read] = []
     reasons: list[str] = []
     for branch in writer:
@@ -111,9 +115,11 @@ def _of_union(writer: Sequence[Any], reader: Any, path: str, resolve: Resolve) -
 
 
 def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
-    """Reads a type as a branch of the reader's union: one of its kind, first of its name, or a wider one.
+    """Return a function that reads a type as a branch of the reader's union.
 
-    What the logical type of a value says is lost behind a union of several types: there the value is made of it.
+    It takes a branch of the same kind, preferably of the same name, or else a wider type. The column of a union of
+    several types is JSON, which has no logical types: so the function makes the text of a date, time or decimal at
+    once.
     """
     kind = kind_of(writer)
     same = [branch for branch in reader if kind_of(branch) == kind]
@@ -133,7 +139,8 @@ def _as_branch(writer: Any, reader: Sequence[Any], path: str) -> Read:
 
 
 def _text_of_branch(union: Sequence[Any], branch: Any) -> Convert | None:
-    """``as_text`` of a branch; None where the union is one type and null, whose column has the type of its values."""
+    """Return ``as_text`` of a branch; None for a union of null and one type, whose column has the type of its
+    values."""
     return as_text(branch) if isinstance(without_null(union)[0], list) else None
 
 
@@ -147,7 +154,7 @@ def _read_as_text(read: Read, convert: Convert, path: str, data: bytes, at: int)
 
 def _of_record(writer: Mapping[str, Any], reader: Mapping[str, Any], path: str) -> Read:
     written = {field["name"]: field for field in writer["fields"]}
-    targets: dict[str, list[tuple[str, Read]]] = {}  # of each field that is read: its names for the reader
+    targets: dict[str, list[tuple[str, Read]]] = {}  # for each field that is read: the reader's fields made of it
     defaults: dict[str, Any] = {}
     for field in reader["fields"]:
         source = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)
@@ -172,12 +179,12 @@ def _of_record(writer: Mapping[str, Any], reader: Mapping[str, Any], path: str) 
 
 
 def _peek(read: Read, data: bytes, at: int) -> tuple[Any, int]:
-    """A value that is read once more, for another field of the reader."""
+    """Read a value without moving on, because another field of the reader needs it too."""
     return read(data, at)[0], at
 
 
 def default_of(schema: Any, default: Any, path: str) -> Any:
-    """The value of a field's default, with the defaults of the fields within; raises ``NotResolved``."""
+    """Return the value of a field's default, including the defaults of the fields inside; raises ``NotResolved``."""
     if isinstance(schema, list):
         for branch in schema:
             try:
@@ -202,7 +209,7 @@ def default_of(schema: Any, default: Any, path: str) -> Any:
 def _part_of_default(field: Mapping[str, Any], default: Mapping[str, Any], path: str) -> Any:
     inner, name = f"{path}.{field['name']}", field["name"]
     if name not in default and "default" not in field:
-        raise NotResolved(f"{_at(inner)} is absent in a default, and has none of its own")
+        raise NotResolved(f"{_at(inner)} is absent in a default, and has no default of its own")
     return default_of(field["type"], default.get(name, field.get("default")), inner)
 
 
@@ -255,7 +262,7 @@ def _read_whole(steps: Sequence[tuple[str, Read]], data: bytes, at: int) -> tupl
 def _read_fields(
     steps: Sequence[tuple[str | None, Any]], defaults: Mapping[str, Any], data: bytes, at: int
 ) -> tuple[dict[str, Any], int]:
-    """Steps without a name skip."""
+    """Read the fields that the reader has. Steps without a name skip a field."""
     record = {**defaults}
     for name, step in steps:
         if name is None:
@@ -266,7 +273,8 @@ def _read_fields(
 
 
 def _read_or_null(null: int, other: int, read: Read, branches: Sequence[Read], data: bytes, at: int) -> tuple[Any, int]:
-    """The two branches by the byte that names each: the usual case, which a generic loop makes half as fast."""
+    """Choose between two branches by their byte. This is the usual case, for which a loop over branches takes twice as
+    long."""
     byte = data[at]
     if byte == other:
         return read(data, at + 1)
@@ -283,7 +291,7 @@ def _refuse(reason: str, _: bytes, __: int) -> tuple[Any, int]:
 
 
 def _symbols(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Return for each symbol: (its name, the reader's symbol)."""
+    """Return for each symbol of the writer: (its name, the reader's symbol or None)."""
     known = set(reader["symbols"])
     default = reader.get("default") if reader.get("default") in known else None
     return [(name, name if name in known else default) for name in writer["symbols"]]
@@ -313,12 +321,13 @@ def _read_converted(read: Read, convert: Callable[[Any], Any], data: bytes, at: 
 
 
 def _refuse_other_unit(writer: Any, reader: Any, path: str) -> None:
-    """A number that means something else; a type without a logical one may become any."""
+    """Raise ``NotResolved`` if a number would change its meaning. A type without a logical type may become any
+    other."""
     before, after = logical_of(writer), logical_of(reader)
     if before == after or before is None or after is None:
         return
     if before[0].startswith(_UNITS) or after[0].startswith(_UNITS) or "decimal" in (before[0], after[0]):
-        raise NotResolved(f"{_at(path)} is {_named(writer)}, and {_named(reader)} for the reader")
+        raise NotResolved(f"{_at(path)} is {_named(writer)}, and the reader needs {_named(reader)}")
 
 
 def _named(schema: Any) -> str:

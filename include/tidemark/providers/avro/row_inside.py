@@ -12,10 +12,10 @@ from tidemark.providers.avro.types import column
 
 
 def row_inside(schema: Any, part: str) -> pa.Schema:
-    """The columns of the record in a part of the envelope.
+    """Return the columns of the record in a part of the envelope.
 
-    Each of them, and each field, element and value inside, has the metadata ``connect.name``, ``connect.type`` and
-    ``connect.parameters`` (JSON) where its type has them. Raises ``ConfigurationError`` when there is no such record.
+    Each column, and each field, element and value inside, has the metadata ``connect.name``, ``connect.type`` and
+    ``connect.parameters`` (JSON) if its type has them. Raises ``ConfigurationError`` if the part holds no record.
     """
     parts = {field["name"]: field["type"] for field in schema["fields"]} if kind_of(schema) == "record" else {}
     row, _ = without_null(parts.get(part, "null"))
@@ -25,7 +25,7 @@ def row_inside(schema: Any, part: str) -> pa.Schema:
 
 
 def _named(field: pa.Field, schema: Any) -> pa.Field:
-    """The field with what a connector says of its type, and of the types inside it."""
+    """Return the field with the metadata that a connector wrote about its type, and about the types inside it."""
     schema, _ = without_null(schema)
     if not isinstance(schema, Mapping):
         return field

@@ -1,8 +1,8 @@
-"""An Avro schema as a graph: each name is replaced by the type that it stands for, so a recursive type holds itself.
+"""An Avro schema as a graph: each name is replaced by the type that it stands for, so a recursive type contains itself.
 
-Reading needs the writer's schema to know where each value ends. So only what makes that impossible is refused, such as
-an undefined type or a recursion without an end. Names, defaults and logical types do no harm in a field that no column
-needs; ``types.py`` checks the fields that become columns.
+A reader needs the writer's schema to know where each value ends. So only what makes that impossible is refused, such as
+an undefined type or an endless recursion. Names, defaults and logical types do no harm in a field that no column needs;
+``types.py`` checks the fields that become columns.
 """
 
 import json
@@ -17,7 +17,10 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 def parsed(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
-    """Read a schema and what it refers to; ``ConfigurationError`` when its values have no length that it tells."""
+    """Parse a schema and the schemas that it refers to.
+
+    Raises ``ConfigurationError`` if the length of its values cannot be known from it.
+    """
     graph = _Graph()
     try:
         for _, reference in references:
@@ -31,19 +34,21 @@ def parsed(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
     except KeyError as problem:
         raise wrong(f'is not valid: one of its types has no "{problem.args[0]}"') from None
     except (TypeError, ValueError, AttributeError):
-        raise wrong("is not valid: one of its parts is of a wrong kind, such as a number for a type") from None
+        raise wrong(
+            "is not valid: one of its parts has a wrong JSON type, such as a number in place of a type"
+        ) from None
     return schema
 
 
 def kind_of(schema: Any) -> str:
-    """``union``, the name of a primitive, or ``record``, ``enum``, ``fixed``, ``array``, ``map``."""
+    """Return ``union``, the name of a primitive, or ``record``, ``enum``, ``fixed``, ``array``, ``map``."""
     if isinstance(schema, list):
         return "union"
     return schema if isinstance(schema, str) else str(schema["type"])
 
 
 def without_null(schema: Any) -> tuple[Any, bool]:
-    """(T, True) of a union of null and one T; else the schema as it is, and whether it can be null."""
+    """Return (T, True) for a union of null and one T; else the unchanged schema, and whether it can be null."""
     if not isinstance(schema, list):
         return schema, kind_of(schema) == "null"
     others = [branch for branch in schema if kind_of(branch) != "null"]
@@ -51,13 +56,13 @@ def without_null(schema: Any) -> tuple[Any, bool]:
 
 
 def aliases_of(named: Mapping[str, Any]) -> list[str]:
-    """The other names of a field or a type."""
+    """Return the aliases of a field or a type."""
     aliases = named.get("aliases")
     return [alias for alias in aliases if isinstance(alias, str)] if isinstance(aliases, list) else []
 
 
 def parts_of(schema: Any) -> list[Any]:
-    """The types within a type, one step down."""
+    """Return the types directly inside a type."""
     match kind_of(schema):
         case "union":
             return list(schema)
@@ -70,7 +75,7 @@ def parts_of(schema: Any) -> list[Any]:
 
 
 def takes_no_bytes(schema: Any, known: dict[int, bool] | None = None) -> bool:
-    """Return whether every value is written as nothing at all."""
+    """Return whether all values of the type are written as zero bytes."""
     known = {} if known is None else known
     match kind_of(schema):
         case "null":
@@ -86,7 +91,7 @@ def takes_no_bytes(schema: Any, known: dict[int, bool] | None = None) -> bool:
 
 
 class _Graph:
-    """Reads schemas that know each other's names."""
+    """Reads schemas that may use each other's names."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -114,7 +119,7 @@ class _Graph:
         raise wrong(f"names a type {name[:60]}, which neither it nor its references define")
 
     def _of_name(self, schema: Mapping[str, Any], kind: str, namespace: str) -> Any:
-        """A type with a name, which all that follows may use."""
+        """Read a type with a name, which later types may use."""
         name = schema["name"]
         space = name.rpartition(".")[0] if "." in name else schema.get("namespace", namespace) or ""
         full = f"{space}.{name.rpartition('.')[2]}".removeprefix(".")
@@ -146,7 +151,8 @@ def _text(name: Any) -> str:
 
 
 def _refuse_endless(records: Sequence[Any]) -> None:
-    """A record that always holds another one of its own kind has no end, so no value is one."""
+    """Raise ``ConfigurationError`` for a record that always contains another one of its own type: it can have no
+    value."""
     ended: set[int] = set()
     for record in records:
         path: list[tuple[Any, Iterator[Any]]] = [(record, iter(parts_of(record)))]
@@ -157,7 +163,7 @@ def _refuse_endless(records: Sequence[Any]) -> None:
                 ended.add(id(above))
                 path.pop()
             elif any(inner is each for each, _ in path):
-                raise wrong(f"is recursive: {inner['name']} holds itself without an end")
+                raise wrong(f"is recursive: {inner['name']} contains itself without an end")
             else:
                 path.append((inner, iter(parts_of(inner))))
 

@@ -18,7 +18,7 @@ _FILES = (".avsc", ".json")
 
 
 def _read_schema(value: object, info: ValidationInfo) -> object:
-    """The content of the file instead of its name: executors do not have the files of this machine."""
+    """Replace the name of a schema file by its content, because executors do not have the files of this machine."""
     if is_registered(value):
         return Registered.model_validate(value)
     if not isinstance(value, str | Mapping):

@@ -1,4 +1,4 @@
-"""A reader's Avro schema as Arrow columns, and how values that were read become values of these columns.
+"""The Arrow columns of a reader's Avro schema, and the conversions of values for these columns.
 
     null                      text, always null          array<T>      list<T>
     boolean                   bool                       map<T>        map<text, T>
@@ -15,8 +15,8 @@
     timestamp-nanos, duration, others         as the type below them
 
 A schema that is not a record is one column, ``value``. Inside a nested column every part is nullable, as in Spark.
-A logical type on another type than its own is ignored, and so is a decimal with a wrong precision or scale, as Avro
-says.
+As Avro demands, a logical type on another type than its own is ignored, and so is a decimal with a wrong precision or
+scale.
 """
 
 import base64
@@ -38,7 +38,7 @@ from tidemark.providers.avro.schema import PARTS, kind_of, parts_of, takes_no_by
 Convert = Callable[[Any], Any]
 LONGEST_DECIMAL = 38
 LONGEST_TEXT: Final = 10_000  # digits of a decimal that becomes text
-EXACT: Final = Context(prec=MAX_PREC)  # of decimals: nothing is rounded
+EXACT: Final = Context(prec=MAX_PREC)  # for arithmetic with decimals that never rounds
 DEEPEST = 32
 MOST_TYPES = 10_000
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -50,14 +50,14 @@ _LOGICAL: Final[Mapping[str, str]] = {
     "date": "int", "time-millis": "int", "time-micros": "long",
     **{f"{kind}-{unit}": "long" for kind in ("timestamp", "local-timestamp") for unit in ("millis", "micros", "nanos")},
 }  # fmt: skip
-_NOTHING: Final = "."  # a name that no field of Avro has
+_NOTHING: Final = "."  # a name that no field of Avro can have
 _BEYOND: Final = "a time outside the years 1 to 9999"
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of times that have no zone
 
 
 @dataclass(frozen=True)
 class AvroColumn:
-    """One column: its field, and how a value that was read becomes one of Arrow (None: it is one already)."""
+    """One column: its field, and the conversion of a value that was read; None if Arrow accepts the value unchanged."""
 
     field: pa.Field
     convert: Convert | None
@@ -80,9 +80,9 @@ class AvroRows:
 
 
 def rows_of(schema: Any, unread: str | None = None) -> AvroRows:
-    """The rows of a reader's schema; of a field ``unread`` only is read whether it is null, whatever it holds.
+    """Return the rows of a reader's schema. Of the field ``unread`` the rows only tell whether it is null.
 
-    Raises ``ConfigurationError`` when the schema is recursive, or has no columns.
+    Raises ``ConfigurationError`` if the schema is recursive, or has no columns.
     """
     if kind_of(schema) != "record":
         _refuse_endless_columns(schema)
@@ -97,7 +97,8 @@ def rows_of(schema: Any, unread: str | None = None) -> AvroRows:
 
 
 def _unread(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a field whose name no writer has, so that its default is taken: a record of which no field is read."""
+    """Return a field of the same name whose record has only a field that no writer has. So its default is taken, and
+    nothing of the record is read."""
     record, may_be_null = without_null(field["type"])
     if kind_of(record) != "record":
         return dict(field)
@@ -106,7 +107,8 @@ def _unread(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_endless_columns(schema: Any) -> None:
-    """Columns have no recursion, and limits of depth and number."""
+    """Raise ``ConfigurationError`` for a recursive schema, which columns cannot have, or one that is too deep or too
+    large."""
     waiting: list[tuple[Any, tuple[str, ...]]] = [(schema, ())]
     seen = 0
     while waiting:
@@ -117,7 +119,7 @@ def _refuse_endless_columns(schema: Any) -> None:
         kind = kind_of(part)
         if kind == "record":
             if part["name"] in above:
-                raise wrong(f"is recursive: {part['name']} holds itself, and columns cannot")
+                raise wrong(f"is recursive: {part['name']} contains itself, and columns have a fixed depth")
             if not part["fields"]:
                 raise wrong(f"holds a record without fields, {part['name']}")
         if kind == "array" and takes_no_bytes(part["items"]):
@@ -127,7 +129,8 @@ def _refuse_endless_columns(schema: Any) -> None:
 
 
 def logical_of(schema: Any) -> tuple[str, int] | None:
-    """(logical type, scale of a decimal or 0); None when there is none, or one that Avro tells readers to ignore."""
+    """Return (logical type, scale of a decimal or 0); None without a logical type, or for one that readers must
+    ignore."""
     if not isinstance(schema, Mapping):
         return None
     name, kind = schema.get("logicalType"), kind_of(schema)
@@ -147,13 +150,13 @@ def logical_of(schema: Any) -> tuple[str, int] | None:
 
 
 def column(name: str, schema: Any) -> AvroColumn:
-    """The column of a field, whose schema has its names resolved."""
+    """Return the column of a field, whose schema has its names resolved."""
     kind, convert = _typed(schema)
     return AvroColumn(pa.field(name, kind, nullable=without_null(schema)[1]), convert)
 
 
 def _typed(schema: Any) -> tuple[pa.DataType, Convert | None]:
-    """(Arrow type, conversion) of what is not null; a conversion is never called with None."""
+    """Return (Arrow type, conversion) of values that are not null; a conversion is never called with None."""
     schema, _ = without_null(schema)
     kind = kind_of(schema)
     if kind == "union":
@@ -177,7 +180,7 @@ def _struct(schema: Any) -> tuple[pa.DataType, Convert | None]:
 
 
 def _logical(schema: Any) -> tuple[pa.DataType, Convert | None] | None:
-    """None for a logical type that is read as the type below it."""
+    """Return (Arrow type, conversion); None for a logical type that is read as the type below it."""
     match logical_of(schema):
         case ("date", _):
             return pa.date32(), None
@@ -219,14 +222,14 @@ def _each_field(converts: Mapping[str, Convert], value: Any) -> Any:
 
 
 def as_text(schema: Any) -> Convert | None:
-    """A conversion of values that are read as a branch of a union of several: what JSON then has of them.
+    """Return the conversion of a branch's values to what JSON holds for them, for a union of several types.
 
-    None where a value is one already; a conversion is never called with None, and raises ``ValueError``.
+    None if a value needs no conversion. A conversion is never called with None, and raises ``ValueError``.
     """
     schema, _ = without_null(schema)
     match kind_of(schema):
         case "union":
-            return None  # its own branch has converted it
+            return None  # the inner union has already converted the value
         case "record":
             texts = {field["name"]: as_text(field["type"]) for field in schema["fields"]}
             converts = {name: convert for name, convert in texts.items() if convert}
@@ -286,7 +289,8 @@ def _time(value: int, unit: int) -> str:
 
 
 def _decimal(most: int, value: Any, scale: int) -> Decimal:
-    """A decimal whose digits, as a whole number, are below ``most``: making one takes the square of its length."""
+    """Return the decimal. Its digits as a whole number must be below ``most``, because the time to make one grows with
+    the square of its length."""
     number = int.from_bytes(value, "big", signed=True)
     if abs(number) >= most:
         raise ValueError("a decimal has more digits than its type")
@@ -302,7 +306,7 @@ def _uuid(value: Any) -> str:
 
 
 def _as_json(value: Any) -> str:
-    """The value as JSON; bytes as base64, and numbers that JSON lacks as text."""
+    """Return the value as JSON, with bytes as base64, and numbers that JSON lacks as text."""
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

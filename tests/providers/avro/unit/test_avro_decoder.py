@@ -153,8 +153,8 @@ CENTS, EURO = ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scal
 @pytest.mark.parametrize(
     ("old", "new", "value", "reason"),
     [
-        ("string", "int", "a", "field f is string, and int for the reader"),
-        (MILLIS, MICROS, datetime(2024, 1, 1, tzinfo=UTC), "timestamp-millis, and timestamp-micros for the reader"),
+        ("string", "int", "a", "field f is string, and the reader needs int"),
+        (MILLIS, MICROS, datetime(2024, 1, 1, tzinfo=UTC), "timestamp-millis, and the reader needs timestamp-micros"),
         (CENTS, EURO, Decimal("1.25"), "decimal with scale 2, and decimal with scale 0"),
         (["null", "int"], "int", None, "does not resolve"),
         (
@@ -210,7 +210,7 @@ def test_a_writer_that_cannot_be_used_is_an_error_of_class_schema() -> None:
     decoded = by_registry(reader, {1: reader, 2: endless}, [framed(1, b"\x02"), framed(2, b"\x02\x00")])
     [bad] = decoded.errors
     assert decoded.good.to_pylist() == [0]
-    assert "schema 2 cannot be used: the Avro schema is recursive: R holds itself without an end" in bad.reason
+    assert "schema 2 cannot be used: the Avro schema is recursive: R contains itself without an end" in bad.reason
     assert bad.error is ErrorClass.SCHEMA
 
 
@@ -223,7 +223,7 @@ def test_keys_are_read_from_the_key_and_their_errors_are_of_class_key() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (record(("next", ["null", "R"])), "is recursive: R holds itself"),
+        (record(("next", ["null", "R"])), "is recursive: R contains itself"),
         ("nonsense", "names a type nonsense"),
         (record(("_id", "int")), "has a field _id"),
         (record(), "is a record without fields"),

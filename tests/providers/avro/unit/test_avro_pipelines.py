@@ -66,7 +66,7 @@ def test_a_schema_file_lies_beside_the_pipeline_file(write: Write) -> None:
         (
             {"schema": {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}},
             {},
-            "is recursive: N holds itself",
+            "is recursive: N contains itself",
         ),
     ],
 )

@@ -363,7 +363,7 @@ def test_a_time_that_no_calendar_has_costs_its_record_and_names_its_field(
 
 def test_two_types_of_one_meaning_are_told_apart_in_the_reason() -> None:
     fixed = {**CENTS, "type": "fixed", "name": "D", "size": 4}
-    with pytest.raises(NotResolved, match="field f is fixed, and bytes for the reader"):
+    with pytest.raises(NotResolved, match="field f is fixed, and the reader needs bytes"):
         read(record(("f", fixed)), record(("f", CENTS)), b"\0\0\0\x07")
 
 
@@ -416,7 +416,7 @@ def test_of_a_union_of_records_those_of_the_reader_s_name_are_read() -> None:
     decoded = read([cancelled, ORDER], ORDER, b"\x00\x02", b"\x02\x04")
     assert decoded.rows.to_pylist() == [{"id": 2}]
     assert [bad.reason for bad in decoded.errors] == [
-        "does not resolve: it is a shop.OrderCancelled, and shop.OrderCreated is read"
+        "does not resolve: it is a record shop.OrderCancelled, and the reader needs shop.OrderCreated"
     ]
 
 
@@ -438,7 +438,7 @@ def test_a_branch_of_its_own_name_is_chosen() -> None:
     ],
 )
 def test_a_wider_number_of_another_unit_is_refused(before: Any, after: Any) -> None:
-    with pytest.raises(NotResolved, match="for the reader"):
+    with pytest.raises(NotResolved, match="the reader needs"):
         read(record(("f", before)), record(("f", after)), b"\x0e")
 
 
@@ -466,12 +466,12 @@ def test_names_that_cannot_be_columns_are_refused_where_they_are_read(fields: An
     ("schema", "message"),
     [
         (record(("a", "Gone")), "names a type Gone, which neither"),
-        (record(("a", record(("b", "R"), name="S"))), "holds itself without an end"),
+        (record(("a", record(("b", "R"), name="S"))), "contains itself without an end"),
         (record(("a", COLOR), ("b", {**COLOR, "symbols": ["X"]})), "defines Color twice"),
         (record(("a", {"type": "fixed", "name": "F", "size": -1})), "a size of -1"),
         (record(("a", {"type": "enum", "name": "F"})), 'one of its types has no "symbols"'),
         ({"type": "record", "name": "R", "fields": [{"type": "int"}]}, 'one of its types has no "name"'),
-        (record(("a", 7)), "one of its parts is of a wrong kind"),
+        (record(("a", 7)), "one of its parts has a wrong JSON type"),
     ],
 )
 def test_a_schema_whose_values_have_no_length_is_refused(schema: Any, message: str) -> None:
@@ -498,7 +498,7 @@ def test_records_of_another_name_are_dead_letters_or_read_as_the_file_says() -> 
     decoded = open_decoder(config).decode(values)
     assert decoded.rows.to_pylist() == [{"id": 1}]
     [bad] = decoded.errors
-    assert "it is a shop.OrderCancelled, and shop.OrderCreated is read" in bad.reason
+    assert "it is a record shop.OrderCancelled, and the reader needs shop.OrderCreated" in bad.reason
     assert open_decoder({**config, "any_record_name": True}).decode(values).rows.to_pylist() == [{"id": 1}, {"id": 2}]
 
 
