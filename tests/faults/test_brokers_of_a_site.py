@@ -78,7 +78,7 @@ def test_an_address_that_only_others_reach_is_told_as_advertised(world: World, b
     address = f"{host}:{free_port()}"
     with advertised(broker, address):
         failed = world.here("run", "demo")
-        told = f"Kafka answers at {broker.bootstrap_servers}, and advertises its broker 1 at {address}"
+        told = f"Kafka answers at {broker.bootstrap_servers}, but advertises its broker 1 at {address}"
         assert (failed.exit_code, told in failed.stderr) == (1, True), failed.stderr
         assert "advertised.listeners" in failed.stderr
         assert told in world.here("doctor", "demo").stdout

@@ -144,7 +144,7 @@ def test_an_emptied_table_leaves_its_rows_and_a_dead_letter(make_rows: MakeRows)
     rows.world.send(json.dumps({"op": "t", "before": None, "after": None}))
     rows.world.ok("run", "demo")
     assert rows.seen("state") == {1: ("new",)}
-    assert "the table was emptied" in rows.world.ok("dead-letters", "demo")
+    assert "the table was truncated" in rows.world.ok("dead-letters", "demo")
     rows.finish()
 
 

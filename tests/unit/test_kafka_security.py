@@ -219,7 +219,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""},
-        "it sets ssl.endpoint.identification.algorithm to nothing",
+        "it sets ssl.endpoint.identification.algorithm to an empty value",
         "remove it",
     ),
     ({"security.protocol": "SSL", "ssl.ca.pem": "x", "ssl.ca.location": "x"}, "it sets ssl.ca.pem beside", "keep one"),

@@ -247,7 +247,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '11: decode.envelope.debezium.times.at: "s" is not allowed; did you mean "us"? allowed: days, ms, us, ns'),
     ("a unit for a column without times", "format: json",
      "format: json\n  tombstones: [id]\n  envelope: {debezium: {times: {gate: us}}}",
-     "11: decode.envelope: does not fit: decode.envelope.times names gate, which is no DATE or TIMESTAMP of the schema, and holds none; correct its name, or its type in decode.schema"),
+     "11: decode.envelope: does not fit: decode.envelope.times names gate, which neither is nor contains a DATE or TIMESTAMP of the schema; correct its name, or its type in decode.schema"),
     ("a tombstone's field that is not decoded", "format: json", "format: json\n  tombstones: [ids]",
      '10: decode.tombstones: names ids, which is not in the schema; did you mean "id"?'),
     ("two sinks in one place", "      root: lake", "      root: lake\n  - files: {name: more, root: lake/more}",

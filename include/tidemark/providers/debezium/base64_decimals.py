@@ -1,7 +1,7 @@
-"""Makes a column of decimals of their digits in base64, a column at a time.
+"""Makes a column of decimals from their digits in base64, a column at a time.
 
 Texts of one length are decoded together, as one text. Their bytes, the highest first, are written into numbers of 16
-bytes, the lowest first: each step takes one byte of all numbers.
+bytes, the lowest first: each step writes one byte of all numbers.
 """
 
 from binascii import a2b_base64
@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 
 from tidemark.model.positions import positions
 
-_BYTES: Final = 16  # of a decimal in Arrow
-_LONGEST: Final = 24  # letters of 16 bytes
+_BYTES: Final = 16  # the size of a decimal in Arrow
+_LONGEST: Final = 24  # the length of 16 bytes in base64
 _SIGN: Final = bytes(0 if first < 128 else 255 for first in range(256))
 
 
 def decimals_of_base64(texts: pa.Array, precision: int, scale: int) -> pa.Array:
-    """Return the decimals; null for what is not as Java writes a number, or does not fit. All texts must be base64."""
+    """Return the decimals; null for bytes that Java would not write for a number, or that do not fit. All texts must be
+    base64."""
     places, parts = [], []
     lengths = pc.fill_null(pc.binary_length(texts), 0)
     padding = pc.add(pc.ends_with(texts, "=").cast(pa.int32()), pc.ends_with(texts, "==").cast(pa.int32()))
@@ -42,7 +43,7 @@ def decimals_of_base64(texts: pa.Array, precision: int, scale: int) -> pa.Array:
 
 
 def _of_one_length(texts: pa.Array, length: int, pads: int) -> pa.Array:
-    """The numbers of texts that all have the same length and padding."""
+    """Return the numbers of texts that all have the same length and padding."""
     count, width = len(texts), length // 4 * 3
     start = pa.Array.from_buffers(pa.int32(), texts.offset + 1, [None, texts.buffers()[1]])[texts.offset].as_py()
     letters = texts.buffers()[2].slice(start, count * length).to_pybytes()
@@ -54,10 +55,10 @@ def _of_one_length(texts: pa.Array, length: int, pads: int) -> pa.Array:
         numbers[at::_BYTES] = content[size - 1 - at :: width] if at < size else sign
     made = pa.Array.from_buffers(pa.decimal128(38, 0), count, [None, pa.py_buffer(bytes(numbers))])
     wrong = pa.repeat(False, count)
-    if size > 1:  # a first byte that says no more than the sign of the second
+    if size > 1:  # Java writes no first byte that only repeats the sign of the second
         wrong = pc.equal(_bytes(sign), _bytes(content[0::width]))
         wrong = pc.and_(wrong, pc.equal(_bytes(sign), _bytes(content[1::width].translate(_SIGN))))
-    for at in range(size, width):  # bits of the last letter that are of no byte
+    for at in range(size, width):  # bits of the last letter that belong to no byte must be zero
         wrong = pc.or_(wrong, pc.not_equal(_bytes(content[at::width]), 0))
     return pc.if_else(wrong, None, made)
 

@@ -1,9 +1,9 @@
 """Reads the columns of envelopes in JSON at once, with Arrow's parser: some five times as fast as record by record.
 
-As in ``decoders/json/plain.py`` it reads only records that match a pattern, which is learned from records that were
+As in ``decoders/json/plain.py`` it reads only records that match a pattern. It learns patterns from records that were
 read one by one: the names of the envelope, of its source and of its row in their order, each once, each value of the
-right type. The schema beside the records is compiled once, and is cut off as a constant beginning. A record that does
-not match, or that holds a value of which something else must be said, is read one by one: the result is the same.
+right type. The schema beside the records is parsed once, and then cut off as a constant beginning. A record that does
+not match, or that holds a value which needs a reason of its own, is read one by one: the result is the same.
 """
 
 import json
@@ -41,25 +41,25 @@ from tidemark.providers.debezium.times import of_another_unit, times_of_numbers
 from tidemark.providers.debezium.units import NAMED, Decimals, Unit
 from tidemark.times.event_time import instants
 
-LAYOUTS: Final = 4  # that are known at once; records of others are read one by one
+LAYOUTS: Final = 4  # remembered at once; records of other layouts are read one by one
 NAMES_LIMIT: Final = 300
 _WHOLE: Final = r"(?:0|-?[1-9][0-9]{0,17})"
 _LONG: Final = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
-_ANY: Final = rf"(?:{TEXT}|{_LONG}|true|false|null)"  # of a value that is not read
-_NUMBER_TOO: Final = r"(?i)^\+?(?:[0-9]+(?:e\+?[0-9]+)?|inf(?:inity)?|s?nan[0-9]*)$"  # base64 that is a decimal too
+_ANY: Final = rf"(?:{TEXT}|{_LONG}|true|false|null)"  # a value that no column needs
+_NUMBER_TOO: Final = r"(?i)^\+?(?:[0-9]+(?:e\+?[0-9]+)?|inf(?:inity)?|s?nan[0-9]*)$"  # base64 that is also a decimal
 _DATE_DIGITS: Final = 6
 _TRANSACTION: Final = ("id", "total_order", "data_collection_order")
 
 
 @dataclass(frozen=True)
 class _Column:
-    """The pattern of the texts of one column, the type that Arrow reads them as, and their meaning."""
+    """One column: the pattern of its texts, the type as which Arrow reads them, and their meaning."""
 
     field: Field
     pattern: str
     raw: pa.DataType
-    unit: Unit | None = None  # of a number that is a time
-    from_file: bool = False  # whether only the file says that unit
+    unit: Unit | None = None  # the unit of a number that is a time
+    from_file: bool = False  # true if only the pipeline file says that unit
     is_base64: bool = False
 
 
@@ -71,12 +71,13 @@ class _Layout:
     pattern: str
     read: pa.Schema
     columns: Mapping[str, _Column]
-    unknown: tuple[str, ...]  # names of the row that the schema has not
-    absent: str | None  # columns of the schema that the row has not, as JSON
+    unknown: tuple[str, ...]  # names in the row that the schema does not have
+    absent: str | None  # columns of the schema that the row does not have, as JSON
 
 
 class EnvelopeReader:
-    """``parts`` is what a record is opened as: its parts, with the row in ``after``. Picklable, and one per task."""
+    """Reads the parts of envelopes; ``parts`` describes them, with the row in ``after``. Picklable; each task has its
+    own."""
 
     def __init__(self, parts: Struct, large: tuple[str, ...], placeholders: tuple[str, ...]) -> None:
         self._parts = {field.name: field for field in parts.fields}
@@ -88,7 +89,7 @@ class EnvelopeReader:
 
     @classmethod
     def of(cls, parts: Struct, large: tuple[str, ...], placeholders: tuple[str, ...]) -> "EnvelopeReader | None":
-        """A reader, or None for a row with a column that has no pattern."""
+        """Return a reader; None if a column of the row has no pattern."""
         after = next(field.shape for field in parts.fields if field.name == "after")
         known = isinstance(after, Struct) and all(_is_readable(field.shape) for field in after.fields)
         return cls(parts, large, placeholders) if known else None
@@ -99,13 +100,13 @@ class EnvelopeReader:
             return
         try:
             layout = self._layout_of(value.decode())
-        except ValueError:  # spaces that the compact form does not have
+        except ValueError:  # the record has spaces, or is otherwise not in the compact form
             return
         if layout is not None and layout not in self._layouts:
             self._layouts.append(layout)
 
     def fitting(self, values: pa.Array) -> pa.Array | None:
-        """Return which of the values it has read; the columns are kept until they are asked for."""
+        """Return which of the values it could read. It keeps their columns until ``columns`` is called."""
         if not self._layouts or not pa.types.is_binary(values.type) or values.nbytes > BYTES_LIMIT:
             return None
         fits: pa.Array = pa.repeat(False, len(values))
@@ -153,7 +154,7 @@ class EnvelopeReader:
     def _of_layout(
         self, values: pa.Array, layout: _Layout, taken: pa.Array
     ) -> tuple[pa.Array, list[pa.Array], UnknownFields | None] | None:
-        """(which values it reads, their columns, their unknown fields); None when it reads none."""
+        """Return (which values it reads, their columns, their unknown fields); None if it can read no value."""
         matched = self._matched(values, layout)
         if matched is None:
             return None
@@ -211,7 +212,7 @@ class EnvelopeReader:
             return None
 
     def _struct(self, read: pa.Array, shape: Shape, layout: _Layout) -> tuple[pa.Array, pa.Array]:
-        """(the struct of a row, which of its values are right)"""
+        """Return (the structs of a row, which of them are right)."""
         assert isinstance(shape, Struct), "a row has fields"
         right = pa.repeat(True, len(read))
         made = []
@@ -227,7 +228,7 @@ class EnvelopeReader:
         return pa.StructArray.from_arrays(made, fields=list(shape.arrow), mask=pc.is_null(read)), right
 
     def _values(self, raw: pa.Array, column: _Column) -> tuple[pa.Array, pa.Array | None]:
-        """(values of a column, which of them must be read one by one)"""
+        """Return (values of a column, which of them must be read one by one)."""
         shape = column.field.shape
         if isinstance(shape, EncodedExact):
             return self._decimals(raw, shape, column)
@@ -253,7 +254,8 @@ class EnvelopeReader:
         return numbers, wrong
 
     def _unsent(self, op: pa.Array, before: pa.Array | None, after: pa.Array, layout: _Layout) -> pa.Array:
-        """The column, in updates without ``before``, whose null may be a value that was not sent."""
+        """For each update without ``before``, return the name of the column whose null may be a value that was not
+        sent."""
         unsent = pa.nulls(len(op), pa.string())
         named = [name for name in self._large if name in layout.columns]
         blind = pc.and_(pc.equal(op, "u"), pc.is_valid(after))
@@ -265,7 +267,7 @@ class EnvelopeReader:
         return unsent
 
     def _layout_of(self, text: str) -> _Layout | None:
-        """The layout of a good record; None where it is no envelope as connectors write them."""
+        """Return the layout of a good record; None if it is no envelope as connectors write them."""
         beginning, schema = "", None
         if text.startswith('{"schema":'):
             schema, end = json.JSONDecoder().raw_decode(text, len('{"schema":'))
@@ -298,7 +300,7 @@ class EnvelopeReader:
         return _Layout(beginning.encode(), pattern, read, columns, unknown, self._absent_in(after))
 
     def _absent_in(self, after: Mapping[str, Any]) -> str | None:
-        """The columns of the schema that a row has not, as JSON."""
+        """Return, as JSON, the columns of the schema that a row does not have."""
         shape = self._parts["after"].shape
         assert isinstance(shape, Struct), "a row has fields"
         absent = [field.name for field in shape.fields if field.nullable and field.name not in after]
@@ -336,8 +338,10 @@ class EnvelopeReader:
         return f"(?:null|{_WHOLE})" if name in self._parts else _ANY
 
     def _read_schema(self, payload: Mapping[str, Any], columns: Mapping[str, _Column]) -> pa.Schema:
-        """Return the schema that Arrow reads by; of ``before`` the fields of the key, or any column: it says whether
-        ``before`` is null."""
+        """Return the schema for Arrow's parser.
+
+        Of ``before`` it has the fields of the key, or else any one column, which shows whether ``before`` is null.
+        """
         rows = {"after": columns, BEFORE: self._of_before(columns)}
         fields: list[tuple[str, pa.DataType]] = []
         for name in payload:
@@ -358,8 +362,7 @@ def _is_readable(shape: Shape) -> bool:
 
 
 def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
-    """Return how a column is read; ``beside`` is what the schema beside the records says of it, None without a
-    schema."""
+    """Return how a column is read. ``beside`` is its schema beside the records; None if the records have no schema."""
     shape = field.shape
     name = (beside or {}).get("name")
     match shape:
@@ -379,7 +382,7 @@ def _column(field: Field, beside: Mapping[str, Any] | None) -> _Column | None:
             if unit is None:
                 return _nullable(field, INSTANT, pa.string())
             return _nullable(field, _WHOLE, pa.int64(), unit, from_file=name is None)
-        case Text() if name == DECIMAL:  # the text is that of the number, not its base64
+        case Text() if name == DECIMAL:  # the column needs the number as text, and the record has base64
             return None
         case _:
             pattern = value_pattern(shape)
@@ -412,7 +415,7 @@ def _nullable(field: Field, pattern: str, raw: pa.DataType, unit: Unit | None = 
 
 
 def _fields_beside(schema: object) -> dict[str, Mapping[str, Any]]:
-    """Return what the schema beside a record says of the columns of ``after``."""
+    """Return the schema of each column of ``after``, from the schema beside a record."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     after = next((each for each in fields or () if isinstance(each, dict) and each.get("field") == "after"), {})
     inner = after.get("fields")
@@ -425,6 +428,8 @@ def _object(members: Mapping[str, str]) -> str:
 
 
 def _payloads(values: pa.Array, layout: _Layout) -> pa.Array:
-    """Return the text between the beginning and the last bracket of each value. Without an end ``binary_slice`` of
-    pyarrow 25 fails."""
+    """Return the text between the constant beginning and the last bracket of each value.
+
+    The end is given because ``binary_slice`` of pyarrow 25 fails without one.
+    """
     return pc.binary_slice(values, len(layout.beginning), -1)

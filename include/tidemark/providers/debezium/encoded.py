@@ -1,6 +1,6 @@
 """The shapes of dates, times and decimals as Debezium encodes them in JSON.
 
-They agree with their methods as ``decoders/json_shapes/shapes.py`` says.
+Their methods ``column`` and ``problem_with`` agree, as ``decoders/json_shapes/shapes.py`` demands.
 """
 
 import binascii
@@ -19,8 +19,8 @@ from tidemark.providers.debezium.times import BEYOND, is_of_another_unit, is_wit
 from tidemark.providers.debezium.units import Decimals, Unit
 
 _EXACT: Final = Context(prec=MAX_PREC)  # nothing is rounded
-_LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a conversion of a long one takes time
-_LONGEST_TEXT: Final = 90_000  # of a number that becomes a text: all digits of a ``numeric`` in PostgreSQL
+_LONGEST: Final = 64  # characters of an encoded decimal: 38 digits need 24, and a long one takes long to convert
+_LONGEST_TEXT: Final = 90_000  # characters of a number that becomes text: enough for any ``numeric`` of PostgreSQL
 _DECIMAL_TEXT: Final = 100
 NOT_FINITE: Final = {
     "NaN": float("nan"),
@@ -42,15 +42,16 @@ class NoTime(int):
 
 
 class NoNumber(str):
-    """A text whose schema says that it is a decimal, and it is none: not to be read in another encoding."""
+    """A text that is not a decimal although its schema says so. It must not be read in another encoding."""
 
     __slots__ = ()
 
 
 def unscaled(text: str, scale: int, longest: int = _LONGEST) -> Decimal | None:
-    """A decimal of its digits as a whole number: signed, the highest byte first, in base64; None when it is not one.
+    """Return the decimal of an unscaled number: signed, highest byte first, in base64; None if the text is no such
+    number.
 
-    Java's ``BigInteger.toByteArray`` writes no more bytes than the number needs: other bytes are something else.
+    Java's ``BigInteger.toByteArray`` writes no more bytes than the number needs: longer bytes mean something else.
     """
     if not text or len(text) > longest or text in NOT_FINITE:
         return None
@@ -66,7 +67,7 @@ def unscaled(text: str, scale: int, longest: int = _LONGEST) -> Decimal | None:
 
 @dataclass(frozen=True)
 class EncodedText(Text):
-    """A text, or ``{scale, value}``: the number that it is, as text."""
+    """A text, or ``{scale, value}``, which becomes its number as text."""
 
     types = frozenset({str, dict})
 
@@ -82,7 +83,7 @@ class EncodedText(Text):
 
 @dataclass(frozen=True)
 class AnyId(Scalar):
-    """A text, or a whole number as the text of it: one database numbers what another names."""
+    """A text, or a whole number, which becomes text: some databases use numbers where others use names."""
 
     expected = "a string or an integer"
     types = frozenset({str, int})
@@ -95,7 +96,7 @@ class AnyId(Scalar):
 
 @dataclass(frozen=True)
 class EncodedNumber(Number):
-    """A float, or the text of one that is not finite, which JSON has no number for."""
+    """A float, or a text for one that is not finite, for which JSON has no number."""
 
     types = frozenset({*Number.types, str})
     expected = "a number, NaN, Infinity or -Infinity"
@@ -135,8 +136,10 @@ class EncodedDay(Day):
 
 @dataclass(frozen=True)
 class EncodedInstant(Instant):
-    """A moment as a number of ``unit``, or as a text with or without an offset. Without ``unit`` only a schema beside
-    the record can say what a number is."""
+    """A moment as a number of ``unit``, or as a text with or without an offset.
+
+    Without ``unit`` only a schema beside the record can say what a number means.
+    """
 
     unit: Unit | None = None
     types = frozenset({str, int, Microseconds})
@@ -144,16 +147,14 @@ class EncodedInstant(Instant):
 
     @property
     def beyond(self) -> str:
-        known = (
-            "not a date-time" if self.unit else "not a date-time, or a number of a unit that envelope.times must say"
-        )
+        known = "not a date-time" if self.unit else "not a date-time, or a number whose unit envelope.times must say"
         return f"{known}, or {BEYOND}"
 
     def problem_with(self, value: Any, path: str) -> str | None:
         if type(value) is Days:
             return f"{path}: the record says that it is a date; its column needs the type DATE"
         if type(value) is int and self.unit is not None and is_of_another_unit(value, self.unit):
-            return f"{path}: in {self.unit.value} it is a moment of January 1970; envelope.times needs its real unit"
+            return f"{path}: in {self.unit.value} it would be in January 1970; envelope.times needs its real unit"
         return _no_time(value, path) or super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
@@ -177,7 +178,7 @@ def _no_time(value: Any, path: str) -> str | None:
 
 @dataclass(frozen=True)
 class EncodedExact(Exact):
-    """A decimal: a number, ``{scale, value}``, or a text that is base64 of its digits, or the number itself.
+    """A decimal: a number, ``{scale, value}``, base64 of its digits, or the number as text.
 
     Without ``decimals`` a text that can be both is wrong: 1234 is also the base64 of three bytes.
     """
@@ -197,7 +198,7 @@ class EncodedExact(Exact):
         if type(value) is NoNumber:
             return f"{path}: {self.beyond}"
         if type(value) is str and self._can_be_both(value):
-            return f"{path}: it can be a number or base64 of one; envelope.decimals must say which"
+            return f"{path}: it can be a number, or the base64 of one; envelope.decimals must say which"
         return super().problem_with(value, path)
 
     def _built(self, values: list[Any]) -> pa.Array:
@@ -226,7 +227,7 @@ class EncodedExact(Exact):
 
 
 def number_as_text(text: str, scale: int) -> str:
-    """The number of digits in base64; a text that is something else stays, such as a placeholder."""
+    """Return the number whose digits are in base64, as text; return any other text unchanged, such as a placeholder."""
     number = unscaled(text, scale, _LONGEST_TEXT)
     return text if number is None else f"{number:f}"
 
@@ -239,7 +240,7 @@ def _text_of(value: dict[str, Any]) -> str:
 
 
 def _with_scale(value: dict[str, Any], longest: int) -> Decimal | None:
-    """The number of ``{scale, value}``; None when it is something else."""
+    """Return the number of ``{scale, value}``; None if the value is something else."""
     scale, digits = value.get("scale"), value.get("value")
     if value.keys() != {"scale", "value"} or type(scale) is not int or type(digits) is not str or abs(scale) > 1_000:
         return None
@@ -247,7 +248,7 @@ def _with_scale(value: dict[str, Any], longest: int) -> Decimal | None:
 
 
 def decimal_of_text(text: str) -> Decimal | None:
-    """A decimal of its digits; None when it is not one."""
+    """Return the decimal that a text spells; None if it spells none."""
     try:
         return Decimal(text) if "_" not in text and len(text) <= _DECIMAL_TEXT and text.isascii() else None
     except ArithmeticError:

@@ -1,12 +1,12 @@
-"""Makes rows of Debezium's envelopes, whatever the format: a decoder has read ``op``, ``after`` and the other parts.
+"""Makes rows of Debezium's envelopes in any format: a decoder has read ``op``, ``after`` and the other parts.
 
 op r, c, u               the row, from ``after``
-op d                     a deletion; the key names the row, since ``before`` may be absent or hold the key alone
-op t                     the table was emptied: an error, unless the settings say skip
-op m, and other records  no row: a message, a heartbeat, a border of a transaction, a change of a table, a signal
+op d                     a deletion; the key names the row, because ``before`` may be absent or hold only the key
+op t                     the table was truncated: an error, unless the settings say skip
+op m, and other records  no row: a message, a heartbeat, a border of a transaction, a schema change, a signal
 
-PostgreSQL does not send a large value that an update left alone. Debezium writes a placeholder for some types, and null
-for others. So null in an update that does not tell the row before it may be a value that was not sent.
+PostgreSQL does not send a large value that an update did not change. Debezium writes a placeholder for some types, and
+null for others. So null in an update without the row before it may be a value that was not sent.
 """
 
 import json
@@ -40,7 +40,8 @@ _TYPES: Final = {"text": pa.string(), "number": pa.int64(), "milliseconds": INST
 
 
 class DebeziumEnvelope:
-    """``row`` has the columns of ``after``; a number whose unit is known becomes a date or a time."""
+    """Makes rows with the columns of ``after``, which ``row`` describes. A number with a known unit becomes a date or a
+    time."""
 
     row_name = "after"
     unread = BEFORE
@@ -91,7 +92,7 @@ class DebeziumEnvelope:
         )
 
     def _rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """All rows, and why those at some positions cannot be used."""
+        """Return all rows, and for the positions of bad ones the reason."""
         values = dict(zip(self._row.names, records.column("after").flatten(), strict=True))
         wrong: dict[int, str] = {}
         for name, column in values.items():
@@ -108,13 +109,13 @@ class DebeziumEnvelope:
             part = _part(records, path)
             made = _typed(part, path)
             for position in pc.indices_nonzero(pc.and_(pc.is_null(made), pc.is_valid(part))).to_pylist():
-                wrong.setdefault(position, f"field {path}: it has no value of the type {_TYPES[PARTS[path]]}")
+                wrong.setdefault(position, f"field {path}: its value does not have the type {_TYPES[PARTS[path]]}")
             further.append(made)
         return pa.RecordBatch.from_arrays([*values.values(), *further], names=self.schema.names), wrong
 
     def _named(self, records: pa.RecordBatch, deletion: pa.Array) -> NamedRows | None:
-        """Return what ``before`` tells of the rows that are gone: the reader of JSON gives the fields of the key
-        alone."""
+        """Return the deleted rows as ``before`` describes them. The reader of JSON has kept only the fields of the
+        key."""
         if UNSENT not in records.schema.names or BEFORE not in records.schema.names:
             return None
         before = records.column(BEFORE).filter(deletion)
@@ -123,7 +124,8 @@ class DebeziumEnvelope:
         return NamedRows(pc.indices_nonzero(deletion).cast(pa.int64()), rows)
 
     def _unsent(self, records: pa.RecordBatch, values: Mapping[str, pa.Array]) -> dict[int, str]:
-        """The positions of updates in which a column may be null because it was not sent, and its name."""
+        """Return, for each update in which a null may be a value that was not sent, its position and the name of the
+        column."""
         if self._keeps_null:
             return {}
         if UNSENT in records.schema.names:
@@ -143,7 +145,10 @@ class DebeziumEnvelope:
 
 
 def _absent(records: pa.RecordBatch, good: pa.Array) -> UnknownFields | None:
-    """The columns of the schema that rows do not have, such as a dropped one: they would be null without a word."""
+    """Return the columns of the schema that rows do not have, such as dropped ones, as unknown fields.
+
+    Without this they would silently become null.
+    """
     if LACKS not in records.schema.names:
         return None
     lacking = records.column(LACKS).take(good)
@@ -157,7 +162,7 @@ def _absent(records: pa.RecordBatch, good: pa.Array) -> UnknownFields | None:
 
 
 def _typed(part: pa.Array, path: str) -> pa.Array:
-    """A part of the envelope with its type; null also where a value cannot have the type."""
+    """Return a part of the envelope with its type; null also for a value that cannot have the type."""
     kind = _TYPES[PARTS[path]]
     if kind == INSTANT and pa.types.is_integer(part.type):
         return times_of_numbers(part, Unit.MILLISECONDS)
@@ -175,7 +180,7 @@ def _cast(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _part(records: pa.RecordBatch, path: str) -> pa.Array:
-    """A part of the envelope as it was read; null where it is missing."""
+    """Return a part of the envelope as it was read; null if it is missing."""
     first, _, second = path.partition(".")
     part = records.column(first) if first in records.schema.names else None
     if part is not None and second:
@@ -185,11 +190,12 @@ def _part(records: pa.RecordBatch, path: str) -> pa.Array:
 
 
 def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
-    """The unit of each column of numbers that is a date or a time: as the field's type says, else as the file."""
+    """Return the unit of each column of numbers that is a date or a time: from the field's schema, or else from the
+    file."""
     for name in given:
         if name not in row.names:
             raise ConfigurationError(
-                f"decode.envelope.times names {name}, which the row does not have", next_step="correct its name"
+                f"decode.envelope.times names {name}, which is no column of the row", next_step="correct its name"
             )
     units = {}
     for field in row:
@@ -205,7 +211,8 @@ def _units(row: pa.Schema, given: Mapping[str, str]) -> dict[str, Unit]:
 
 
 def can_be_large(kind: pa.DataType) -> bool:
-    """Return whether a column can have a value that PostgreSQL stores apart (TOAST): all but those of a fixed size."""
+    """Return whether PostgreSQL may store values of this type apart (TOAST): true for all types without a fixed
+    size."""
     return not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
                 or pa.types.is_temporal(kind))  # fmt: skip
 
@@ -215,7 +222,7 @@ def _beyond(kind: pa.DataType) -> str:
 
 
 def _holds_times(kind: pa.DataType) -> bool:
-    """Return whether a column is of dates or times already, or has some inside."""
+    """Return whether a column is of dates or times, or contains some."""
     return pa.types.is_temporal(kind) or any(_holds_times(kind.field(at).type) for at in range(kind.num_fields))
 
 
@@ -227,7 +234,7 @@ def _reason(op: str) -> str:
     if op in OF_ROWS:
         return f"op {op} without after"
     if op == "t":
-        return "op t: the table was emptied; write truncate: skip under decode.envelope to leave its rows as they are"
+        return "op t: the table was truncated; write truncate: skip under decode.envelope to leave its rows as they are"
     return "no op: not an envelope of Debezium" if not op else f"op {op[:20]!r} is not known"
 
 

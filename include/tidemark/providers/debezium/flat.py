@@ -1,8 +1,8 @@
 """Reads rows that a connector has taken out of their envelopes (Debezium's ExtractNewRecordState), in JSON.
 
 Fields of the envelope may stand beside the columns, with ``__`` before their names: ``__op``, ``__table``, ``__lsn``,
-``__source_ts_ms`` (``add.fields``). A deletion is a row with ``__deleted`` (``rewrite``), a record without a value or
-with null (``tombstone``, ``none``), or there is none (``drop``). Source: "New Record State Extraction".
+``__source_ts_ms`` (``add.fields``). A deletion is a row with ``__deleted`` (``rewrite``), or a record without a value
+or with null (``tombstone``, ``none``); with ``drop`` the connector sends none. Source: "New Record State Extraction".
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from tidemark.providers.debezium.parts import BEFORE
 
 _PREFIX: Final = "__"
 _DELETED: Final = {True: True, "true": True, False: False, "false": False, None: False}
-_UNWRAPPED: Final = "an envelope, and the file says flattened: leave that out where a connector does not unwrap it"
+_UNWRAPPED: Final = "an envelope, but the file says flattened: leave that out if the connector does not flatten records"
 
 
 def row_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,7 +23,8 @@ def row_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def envelope_of(record: Mapping[str, Any], inner: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return the envelope that a row had; ``inner`` are the fields of each of its parts that are read."""
+    """Return the envelope from which a row was taken. ``inner`` has, for each part, the fields of it that are
+    needed."""
     if type(record.get("source")) is dict and is_envelope(record):
         raise Undecodable(_UNWRAPPED)
     if (kind := kind_of_other(record)) is not None:
@@ -44,7 +45,7 @@ def envelope_of(record: Mapping[str, Any], inner: Mapping[str, Collection[str]])
             if gone:
                 opened[BEFORE] = {name: row[name] for name in names if name in row}
             continue
-        # The name of the part stands in a name where two parts have one: __source_ts_ms, and __table.
+        # A name has its part in it if two parts have the field: __source_ts_ms, but __table.
         values = {name: record.get(f"__{part}_{name}", record.get(f"__{name}")) for name in names}
         opened[part] = {name: value for name, value in values.items() if value is not None}
     return opened

@@ -1,7 +1,7 @@
 """Reads Debezium's envelopes in JSON, with the schema beside each record (``schemas.enable``) or without it.
 
-JSON has no dates, times and decimals. A schema beside the record says what a number or a text stands for; without one
-the column's type and the settings say it.
+JSON has no dates, times and decimals. A schema beside the record says what a number or a text means; without one the
+column's type and the settings say it.
 """
 
 import json
@@ -49,7 +49,7 @@ _SCALE: Final = re.compile(r"-?[0-9]{1,4}")
 
 
 class DebeziumJson:
-    """``row`` is the pipeline file's schema: what ``after`` holds."""
+    """Reads envelopes in JSON; ``row`` is the pipeline file's schema of ``after``."""
 
     def __init__(self, config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> None:
         times = {name: Unit(unit) for name, unit in config.get("times", {}).items()}
@@ -57,12 +57,13 @@ class DebeziumJson:
         for name, unit in times.items():
             if name not in shapes or not _has_times(shapes[name]):
                 raise ConfigurationError(
-                    f"decode.envelope.times names {name}, which is no DATE or TIMESTAMP of the schema, and holds none",
+                    f"decode.envelope.times names {name}, which neither is nor contains a DATE or TIMESTAMP of the "
+                    "schema",
                     next_step="correct its name, or its type in decode.schema",
                 )
             if isinstance(shapes[name], Day) and unit is not Unit.DAYS:
                 raise ConfigurationError(
-                    f"decode.envelope.times has {unit.value} for {name}, and a number in a DATE is always days",
+                    f"decode.envelope.times says {unit.value} for {name}, but a number in a DATE always counts days",
                     next_step="give it the type TIMESTAMP in decode.schema, or leave it out of times",
                 )
         texts = PlaceholderFinder(config.get("unavailable_value", PLACEHOLDER)).texts
@@ -88,7 +89,8 @@ class DebeziumJson:
         self._parts = tuple(field.name for field in self.struct.fields if field.name not in (UNSENT, LACKS))
 
     def opened(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The envelope of a record; what has another content is named by its ``op``. Raises ``Undecodable``."""
+        """Return the envelope of a record. A record of another kind has only an ``op`` that names it. Raises
+        ``Undecodable``."""
         opened = self._opened(record)
         after = opened.get("after")
         if type(after) is dict and not self._columns.keys() <= after.keys():
@@ -112,7 +114,7 @@ class DebeziumJson:
             raise Undecodable(_NO_ENVELOPE)
         opened = self._parts_of(record)
         if opened.get("source", {}).get("table") == self._signal_table:
-            return {**opened, "after": None, BEFORE: None}  # it has the columns of another table
+            return {**opened, "after": None, BEFORE: None}  # its columns are those of the table of signals
         if schema:
             return self._told_row(
                 opened,
@@ -121,11 +123,12 @@ class DebeziumJson:
         return opened
 
     def _parts_of(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The parts of an envelope that are read, and the column whose null may be a value that was not sent."""
+        """Return the parts of an envelope that are needed, and the column whose null may be a value that was not
+        sent."""
         opened = {name: record[name] for name in self._parts if record.get(name) is not None}
         if record["op"] != "d":
             opened.pop(BEFORE, None)
-        for name, inner in self._inner.items():  # others of its fields are known too, though no column has them
+        for name, inner in self._inner.items():  # without this, fields that no column needs would count as unknown
             if type(part := opened.get(name)) is dict:
                 opened[name] = {field: part[field] for field in inner if field in part}
         after = opened.get("after")
@@ -136,14 +139,14 @@ class DebeziumJson:
         return opened
 
     def _told_row(self, opened: dict[str, Any], schemas: Mapping[Any, Any]) -> dict[str, Any]:
-        """The same, in which the schemas of the row say what numbers and texts stand for."""
+        """Return the same envelope, with numbers and texts of the row read as the schemas beside them say."""
         told = {name: _told(self._encoded, opened[name], schemas.get(name)) for name in ("after", BEFORE)
                 if type(opened.get(name)) is dict}  # fmt: skip
         return {**opened, **told}
 
     def opened_key(self, key: dict[str, Any], single: str | None) -> dict[str, Any]:
-        """The fields of a key, which may have a schema beside it as records have."""
-        if key.keys() == {"scale", "value"} and single is not None:  # the number itself, not a row
+        """Return the fields of a key, which may have a schema beside it as records have."""
+        if key.keys() == {"scale", "value"} and single is not None:  # the key is one number, not a row
             return {single: key}
         if key.keys() != {"schema", "payload"}:
             return key
@@ -158,13 +161,13 @@ class DebeziumJson:
 
 @dataclass(frozen=True)
 class _Encoding:
-    """The encoding of dates, times and decimals where no schema says it."""
+    """The encoding of dates, times and decimals if no schema says it."""
 
     decimals: Decimals | None
     placeholders: tuple[str, ...]
 
     def of(self, shape: Shape, unit: Unit | None = None) -> Shape:
-        """The shape of values that may be encoded; ``unit`` is that of all times in it."""
+        """Return the shape of values that may be encoded; ``unit`` is that of all times in it."""
         match shape:
             case Instant():
                 return EncodedInstant("UTC", unit)
@@ -196,7 +199,7 @@ def _has_encoded(shape: Shape) -> bool:
 
 
 def _scalars(shape: Shape) -> Iterator[Shape]:
-    """The shapes of the values in a shape that have no parts."""
+    """Yield the shapes without parts inside a shape."""
     match shape:
         case Struct():
             for field in shape.fields:
@@ -208,7 +211,7 @@ def _scalars(shape: Shape) -> Iterator[Shape]:
 
 
 def _parts(config: Mapping[str, Any]) -> list[Field]:
-    """The other parts that are read: for columns, and the table, which tells a signal."""
+    """Return the further parts that are needed: for columns, and the table's name, by which a signal is recognized."""
     parts = [Field(name, Text(), required=False, nullable=True) for name in (UNSENT, LACKS)]
     paths = {"op", "source.table", *config.get("columns", {}).values()}
     for first in dict.fromkeys(path.partition(".")[0] for path in sorted(paths)):
@@ -228,13 +231,13 @@ def _scalar(path: str) -> Shape:
 
 
 def _fields_of(schema: object) -> list[dict[str, Any]]:
-    """The fields of a schema beside a record; none where it has another content."""
+    """Return the fields of a schema beside a record; empty if it is not such a schema."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
 
 
 def _told(shape: Shape, value: Any, schema: Any) -> Any:
-    """A value, in which the schema beside it says what numbers and texts stand for."""
+    """Return a value whose numbers and texts are read as the schema beside it says."""
     if value is None or type(schema) is not dict:
         return value
     match shape:
@@ -262,14 +265,14 @@ def _told(shape: Shape, value: Any, schema: Any) -> Any:
 
 
 def _decimal(text: str, schema: Mapping[str, Any]) -> Any:
-    """The decimal that a text is by its schema; the text itself where that does not say it."""
+    """Return the decimal that a text means by its schema; the text itself if the schema does not say."""
     if schema.get("name") == DECIMAL:
         scale = _scale(schema.get("parameters"))
         number = None if scale is None else unscaled(text, scale)
     elif schema.get("type") == "string":
         number = decimal_of_text(text)
     elif isinstance(schema.get("type"), str):
-        number = None  # a double that is not finite is a text too
+        number = None  # the schema says another type, such as a double that is not finite
     else:
         return text
     return NoNumber(text) if number is None else number
@@ -281,7 +284,7 @@ def _scale(parameters: object) -> int | None:
 
 
 def _moment(number: int, schema: Mapping[str, Any]) -> int:
-    """The moment or the date that a number is by its schema; the number itself where that does not say it."""
+    """Return the moment or the date that a number means by its schema; the number itself if the schema does not say."""
     name = schema.get("name")
     if not isinstance(name, str):
         return number
@@ -296,7 +299,7 @@ def open_json(config: Mapping[str, Any], row: Struct, key: Sequence[str]) -> Deb
 
 
 def row_inside(config: Mapping[str, Any], record: object) -> object:
-    """Return what ``after`` holds; the record may have its schema beside it."""
+    """Return the row in ``after`` of a record, which may have its schema beside it."""
     if isinstance(record, dict) and record.keys() == {"schema", "payload"}:
         record = record["payload"]
     if not isinstance(record, dict):
@@ -317,12 +320,12 @@ class ScaleUnsaid:
     def __str__(self) -> str:
         return (
             f"column {self.column}: its numbers are base64 without a schema; if their scale changes in the source, "
-            "other numbers are read, and nothing in a record shows it"
+            "Tidemark reads wrong numbers, and nothing in a record shows it"
         )
 
 
 def doubts_of(config: Mapping[str, Any], columns: pa.Schema, record: object) -> Sequence[ScaleUnsaid]:
-    """The columns whose decimals are read as the file does not say."""
+    """Return the columns whose decimals are base64 although neither the file nor a schema says so."""
     if "decimals" in config or (isinstance(record, dict) and record.keys() == {"schema", "payload"}):
         return ()
     row = row_inside(config, record)
@@ -337,7 +340,7 @@ def doubts_of(config: Mapping[str, Any], columns: pa.Schema, record: object) -> 
 
 
 def types_inside(config: Mapping[str, Any], record: object) -> Mapping[str, str]:
-    """Return the types of columns in DDL, as the schema beside the record says them."""
+    """Return the types of columns in DDL, from the schema beside the record."""
     if not isinstance(record, dict) or record.keys() != {"schema", "payload"}:
         return {}
     row = record["schema"]

@@ -1,14 +1,14 @@
-"""Knows the records of Debezium's topics by their whole shape, whatever columns a table has.
+"""Recognizes the records of Debezium's topics by their whole shape, whatever columns a table has.
 
 A row without an envelope may have any names: ``id`` and ``status``, ``op``, ``ddl``. So no single name decides.
 Sources: "Transaction metadata", "Schema change topic" and "Heartbeat messages" of the connectors' documentation, and
-``EnvelopeTransformation``; JSON has all fields of a schema, also those that are null.
+``EnvelopeTransformation``. A JSON record has all fields of its schema, even those that are null.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-OTHERS: Final = ("(heartbeat)", "(transaction)", "(schema change)")  # in place of an op, which no record has
+OTHERS: Final = ("(heartbeat)", "(transaction)", "(schema change)")  # stand for an op; no real op has these values
 STAMPS: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 _ENVELOPE: Final = STAMPS | {"before", "after", "source", "op", "transaction", "message"}
 _BORDER: Final = frozenset({"status", "id", "event_count", "data_collections"})
@@ -16,8 +16,8 @@ _CHANGE: Final = STAMPS | {"source", "databaseName", "schemaName", "ddl", "table
 
 
 def is_envelope(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is an envelope of a row or a message: it has ``source``, or no name that an envelope has
-    not."""
+    """Return whether a record is an envelope of a row or a message: it has a ``source``, or only names of an
+    envelope."""
     if "op" not in record or record["op"] in OTHERS:
         return False
     if not all(_is_object(record.get(name)) for name in ("before", "after")):
@@ -26,7 +26,7 @@ def is_envelope(record: Mapping[str, Any]) -> bool:
 
 
 def kind_of_other(record: Mapping[str, Any]) -> str | None:
-    """Return the kind, in parentheses, of a record that tells nothing about a row; None when it is not known."""
+    """Return the kind, in parentheses, of a record that says nothing about a row; None if its kind is not known."""
     names = record.keys()
     if names and names <= STAMPS and all(type(stamp) is int for stamp in record.values()):
         return "(heartbeat)"

@@ -1,12 +1,12 @@
-"""Other parts of the envelope than the row, which can become columns."""
+"""The parts of the envelope beside the row, which can become columns."""
 
 from typing import Final
 
-PLACEHOLDER: Final = "__debezium_unavailable_value"  # for a value that the database did not tell
-UNSENT: Final = "(unsent)"  # the column whose null may be a value that was not sent; the reader of JSON finds it
+PLACEHOLDER: Final = "__debezium_unavailable_value"  # stands for a value that the database did not send
+UNSENT: Final = "(unsent)"  # name of the column whose null may be a value that was not sent; the reader of JSON sets it
 BEFORE: Final = "before"
-LACKS: Final = "(absent)"  # the columns of the schema that a row lacks, as JSON; the reader of JSON finds them
-PARTS: Final = {  # of each path its type; ``source`` has those of one database
+LACKS: Final = "(absent)"  # the columns of the schema that a row lacks, as JSON; the reader of JSON sets it
+PARTS: Final = {  # the type of each path; a ``source`` has only the paths of its kind of database
     "op": "text",
     "ts_ms": "milliseconds",
     "source.ts_ms": "milliseconds",
@@ -19,7 +19,7 @@ PARTS: Final = {  # of each path its type; ``source`` has those of one database
     "source.collection": "text",
     "source.snapshot": "text",
     "source.sequence": "text",
-    "source.txId": "text",  # a number in PostgreSQL, digits in hexadecimal in Oracle
+    "source.txId": "text",  # a number in PostgreSQL, hexadecimal digits in Oracle
     "source.lsn": "number",
     "source.xmin": "number",
     "source.gtid": "text",

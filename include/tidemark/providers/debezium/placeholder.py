@@ -1,10 +1,10 @@
-"""Finds the placeholder that Debezium writes for a value which the database did not tell it.
+"""Finds the placeholder that Debezium writes for a value which the database did not send.
 
-PostgreSQL does not repeat a large value that an update left alone, unless the table has REPLICA IDENTITY FULL.
-Debezium writes a text then; for bytes the bytes of that text, for a list a list of it, for a list of numbers or times
-its bytes, for a list of UUIDs the one that is named by it, for a map the text as name and as value (an hstore is such
-a map, or its JSON as a text), for a geometry a point that is nowhere. Source: ``unavailable.value.placeholder`` in
-Debezium's documentation, and its classes ``UnchangedToastedPlaceholder`` and
+PostgreSQL does not repeat a large value that an update did not change, unless the table has REPLICA IDENTITY FULL.
+Debezium then writes a placeholder text. Its form depends on the type: for bytes the bytes of that text; for a list a
+list of it; for a list of numbers or times its bytes; for a list of UUIDs the UUID of that name; for a map the text as
+name and as value (an hstore is such a map, or its JSON as a text); for a geometry a point outside the world. Source:
+``unavailable.value.placeholder`` in Debezium's documentation, and its classes ``UnchangedToastedPlaceholder`` and
 ``UnchangedToastedReplicationMessageColumn``.
 """
 
@@ -21,20 +21,22 @@ import pyarrow.compute as pc
 from tidemark.model.positions import rows_holding
 
 _NOWHERE: Final = (-99_999_999.0, -99_999_999.0)
-_WITH_SRID: Final = (0x2000_0001, 4326)  # a point of WKB that says its system of coordinates
-_GEOMETRIES: Final = (  # of point, geometry and geography
+_WITH_SRID: Final = (0x2000_0001, 4326)  # in WKB: a point with the id of its coordinate system
+_GEOMETRIES: Final = (  # the placeholders of point, geometry and geography
     pack("<BIdd", 1, 1, *_NOWHERE),
     pack("<BIIdd", 1, *_WITH_SRID, *_NOWHERE),
     pack("<BIIdd", 1, *_WITH_SRID, 179.999_999, 89.999_999),
 )
 
 
-UNTOLD: Final = "the database did not tell its value; with REPLICA IDENTITY FULL it does"
+UNTOLD: Final = "the database did not send its value; with REPLICA IDENTITY FULL it sends it"
 
 
 class PlaceholderFinder:
-    """``text`` is the placeholder; a column of text may also hold bytes, as base64 or in hexadecimal digits, so it is
-    looked for in these forms."""
+    """Finds the placeholder ``text`` in columns.
+
+    A column of text may also hold bytes, as base64 or as hexadecimal digits, so these forms are searched for too.
+    """
 
     def __init__(self, text: str) -> None:
         content = text.encode()
@@ -54,7 +56,7 @@ class PlaceholderFinder:
         self._numbers = [byte - 256 if byte > 127 else byte for byte in content]  # Java's bytes have a sign
 
     def rows_with_it(self, column: pa.Array) -> list[int]:
-        """The rows whose value is the placeholder, or holds it."""
+        """Return the rows whose value is the placeholder, or contains it."""
         return rows_holding(column, self._is_placeholder)
 
     def _is_placeholder(self, column: pa.Array) -> pa.Array | None:
@@ -76,7 +78,7 @@ class PlaceholderFinder:
         return None
 
     def _is_one_of(self, lists: pa.Array, known: list[list[int]]) -> pa.Array:
-        """Return which lists are one of those known, which are all as long as the placeholder."""
+        """Return which lists are among those known, which are all as long as the placeholder."""
         lengths = pc.fill_null(pc.equal(pc.list_value_length(lists), len(self._numbers)), False)
         if not pc.any(lengths).as_py():
             return pa.repeat(False, len(lists))
@@ -84,7 +86,7 @@ class PlaceholderFinder:
 
 
 def _documents(quoted: str) -> list[str]:
-    """The JSON of a map or a list that stands for a value, without spaces and with them."""
+    """Return the JSON of a map or a list that stands for a value, without spaces and with them."""
     return [f"{{{quoted}:{quoted}}}", f"{{{quoted}: {quoted}}}", f"[{quoted}]", quoted]
 
 

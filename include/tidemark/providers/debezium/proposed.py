@@ -1,4 +1,4 @@
-"""Says the type of each column of a row in Spark DDL, by the schema beside its record (``schemas.enable``)."""
+"""Proposes the type of each column of a row in Spark DDL, from the schema beside its record (``schemas.enable``)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ _SCALARS: Final = {
 
 
 def type_by(schema: object) -> str | None:
-    """Return the type that holds the values of a schema; None where the schema does not say what they are."""
+    """Return the type that can hold the values of a schema; None if the schema does not say enough."""
     if not isinstance(schema, Mapping):
         return None
     name = schema.get("name")

@@ -1,4 +1,4 @@
-"""Names what this provider brings: changes of a table, as Debezium writes them, and a project that copies one."""
+"""Declares the kinds of this provider: changes of a table as Debezium writes them, and a project that copies one."""
 
 from typing import Final
 

@@ -14,15 +14,14 @@ from tidemark.text import with_nearest
 
 
 class Truncate(StrEnum):
-    """The treatment of a record that says that a table was emptied."""
+    """The treatment of a record that says that a table was truncated."""
 
     DEAD_LETTER = "dead_letter"
     SKIP = "skip"
 
 
 class Unsent(StrEnum):
-    """The meaning of null in an update that does not tell the row before it: a large value that was not sent may be
-    null."""
+    """The treatment of null in an update without the row before it, where a large value may not have been sent."""
 
     DEAD_LETTER = "dead_letter"
     KEEP_NULL = "keep_null"
@@ -30,7 +29,7 @@ class Unsent(StrEnum):
 
 def _part(path: str) -> str:
     if path not in PARTS:
-        raise wrong(with_nearest(f"names {path}, which is no part of Debezium's envelope", path, PARTS, listed=True))
+        raise wrong(with_nearest(f"names {path}, which is not a part of Debezium's envelope", path, PARTS, listed=True))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Makes columns of what a schema says of its source type, so that a type is the same column in each format.
+"""Makes columns by the source types in a schema, so that a source type becomes the same column in each format.
 
     io.debezium.time.Date, org.apache.kafka.connect.data.Date       DATE
     io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp       TIMESTAMP
@@ -32,13 +32,13 @@ CONNECT_TIME: Final = "org.apache.kafka.connect.data.Time"
 _PRECISION: Final = "connect.decimal.precision"
 _DIGITS: Final = 38
 _SCALE_LIMIT: Final = 1_000
-_LONGEST: Final = 4_096  # bytes of a number: its text takes the square of their count
+_LONGEST: Final = 4_096  # bytes of a number, because the time to make its text grows with the square of their count
 _WHOLE: Final = re.compile(r"-?[0-9]{1,4}")
 _EXACT: Final = Context(prec=MAX_PREC)
 
 
 def column_type(field: pa.Field, unit: Unit | None = None) -> pa.DataType:
-    """Return the type of the column; ``unit`` is what the pipeline file says of its numbers."""
+    """Return the type of the column. ``unit`` is the unit of its numbers in the pipeline file."""
     unit = unit_of(field, unit)
     if unit is not None:
         return type_of(unit)
@@ -65,13 +65,13 @@ def column_type(field: pa.Field, unit: Unit | None = None) -> pa.DataType:
 
 
 def unit_of(field: pa.Field, given: Unit | None) -> Unit | None:
-    """Return the unit of a number that is a time: as its schema says, else as the file says."""
+    """Return the unit of a number that is a time: from its schema, or else from the file."""
     named = NAMED.get(_name(field))
     return (named or given) if pa.types.is_integer(field.type) else None
 
 
 def column_of(values: pa.Array, field: pa.Field, unit: Unit | None = None) -> tuple[pa.Array, list[int]]:
-    """Return the column, and the positions of values that it cannot hold: they are null, or hold null."""
+    """Return the column, and the positions of values that it cannot hold: these are null, or contain null."""
     if (numbers := unit_of(field, unit)) is not None:
         made = times_of_numbers(values, numbers)
         wrong = _lost(values, made)
@@ -125,7 +125,8 @@ def _column_of_parts(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """The offsets of lists whose parts are flattened: a null has none, whatever it holds."""
+    """Return the offsets of lists whose parts are flattened. A null list has no parts, whatever Arrow stores below
+    it."""
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 
@@ -163,7 +164,8 @@ def _is_short(field: pa.Field) -> bool:
 
 
 def exact_digits(parameters: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(precision, scale) of the column for a decimal whose schema has these parameters; None if it needs more digits.
+    """Return (precision, scale) of the column for a decimal with these parameters; None if it needs more than 38
+    digits.
 
     A ``numeric(3,5)`` has more digits behind the point than digits, and a ``numeric(5,-2)`` ends with zeros.
     """
@@ -180,7 +182,7 @@ def _whole(text: object) -> int | None:
 
 
 def _parameters(field: pa.Field) -> Mapping[str, Any] | None:
-    """The parameters of a decimal that a format reads as a text, or as bytes."""
+    """Return the parameters of a decimal that a format reads as a text, or as bytes; None for other fields."""
     kind = field.type
     if _name(field) != DECIMAL or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return None
@@ -194,8 +196,8 @@ def _digits(field: pa.Field) -> tuple[int, int] | None:
 
 
 def _is_large_number(field: pa.Field) -> bool:
-    """Return whether the bytes are a number with more digits than a decimal of Arrow has: Avro's own types do not know
-    it."""
+    """Return whether the bytes are a number with more digits than a decimal of Arrow has. Avro's own types have no such
+    number."""
     parameters = _parameters(field)
     return parameters is not None and pa.types.is_binary(field.type) and exact_digits(parameters) is None
 

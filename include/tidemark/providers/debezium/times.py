@@ -1,4 +1,4 @@
-"""Makes columns with dates and times of the numbers that Debezium writes for them."""
+"""Makes columns of dates and times from the numbers that Debezium writes for them."""
 
 from typing import Final
 
@@ -11,9 +11,9 @@ from tidemark.times.event_time import INSTANT
 EARLIEST_US: Final = -62_135_596_800_000_000  # year 1
 LATEST_US: Final = 253_402_300_799_999_999  # year 9999
 _INFINITE_US: Final = (9_223_372_036_825_200_000, -9_223_372_036_832_400_000)
-# Infinity in nanoseconds has more than 64 bits: connectors wrote what is left of them (debezium/dbz#1833).
+# Infinity in nanoseconds has more than 64 bits: connectors wrote the lowest 64 bits (debezium/dbz#1833).
 _OVERFLOWED_NS: Final = {(us * 1_000 + 2**63) % 2**64 - 2**63: us for us in _INFINITE_US}
-BEYOND: Final = "outside the years 1 to 9999; Debezium writes infinity so"
+BEYOND: Final = "outside the years 1 to 9999 (Debezium also writes such a number for infinity)"
 _MS: Final = (631_152_000_000, 2_524_608_000_000)  # the years 1990 to 2049
 _US: Final = (_MS[0] * 1_000, _MS[1] * 1_000)
 _OTHERS: Final = {Unit.MICROSECONDS: (_MS,), Unit.NANOSECONDS: (_MS, _US)}
@@ -21,28 +21,28 @@ _US_OF: Final = {Unit.DAYS: 86_400_000_000, Unit.MILLISECONDS: 1_000, Unit.MICRO
 
 
 def microseconds(number: int, unit: Unit) -> int:
-    """A number of a unit as microseconds, cut like other digits beyond them."""
+    """Return a number of a unit as microseconds. Digits beyond microseconds are cut."""
     if unit is Unit.NANOSECONDS:
         return _OVERFLOWED_NS.get(number, number // 1_000)
     return number * _US_OF[unit]
 
 
 def is_within_years(moment: int) -> bool:
-    """Return whether a number of microseconds is of the years 1 to 9999."""
+    """Return whether a number of microseconds lies in the years 1 to 9999."""
     return EARLIEST_US <= moment <= LATEST_US
 
 
 def is_of_another_unit(number: int, unit: Unit) -> bool:
-    """Return whether a number in the unit that the file says is a moment of January 1970, and in a larger one of 1990
-    to 2049.
+    """Return whether a number has probably another unit than the file says.
 
-    Debezium writes ``timestamp(0)`` to ``timestamp(3)`` in milliseconds, and others in microseconds.
+    In the file's unit it is in January 1970, and in a larger unit in the years 1990 to 2049. Debezium writes
+    ``timestamp(0)`` to ``timestamp(3)`` in milliseconds, and others in microseconds.
     """
     return any(first <= number <= last for first, last in _OTHERS.get(unit, ()))
 
 
 def of_another_unit(numbers: pa.Array, unit: Unit) -> list[int]:
-    """The positions of such numbers."""
+    """Return the positions of numbers for which ``is_of_another_unit`` is true."""
     inside = [
         pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last)) for first, last in _OTHERS.get(unit, ())
     ]
@@ -50,12 +50,12 @@ def of_another_unit(numbers: pa.Array, unit: Unit) -> list[int]:
 
 
 def type_of(unit: Unit) -> pa.DataType:
-    """The column of numbers of a unit."""
+    """Return the type of a column of numbers in this unit."""
     return pa.date32() if unit is Unit.DAYS else INSTANT
 
 
 def times_of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
-    """Whole numbers as dates or times; null where they are outside the years 1 to 9999."""
+    """Return whole numbers as dates or times; null for those outside the years 1 to 9999."""
     numbers = numbers.cast(pa.int64())
     if unit is Unit.NANOSECONDS:
         numbers = pc.if_else(pc.is_in(numbers, value_set=pa.array([*_OVERFLOWED_NS], pa.int64())), None, numbers)
@@ -69,7 +69,7 @@ def times_of_numbers(numbers: pa.Array, unit: Unit) -> pa.Array:
 
 
 def _floor_divided(numbers: pa.Array, divisor: int) -> pa.Array:
-    """Arrow divides towards 0; a moment before 1970 is cut as others are."""
+    """Divide, rounding down. Arrow rounds towards 0, which would cut moments before 1970 in the other direction."""
     cut = pc.divide(numbers, divisor)
     inexact = pc.not_equal(pc.multiply(cut, divisor), numbers)
     return pc.if_else(pc.and_(inexact, pc.less(numbers, 0)), pc.subtract(cut, 1), cut)

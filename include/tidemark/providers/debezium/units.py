@@ -1,7 +1,7 @@
 """The units of times and dates that Debezium writes as numbers, counted from 1970-01-01.
 
-The connector's ``time.precision.mode`` decides the unit. Where a record has a schema, the name of a field's type says
-it; a column of another format needs it from the pipeline file.
+The connector's ``time.precision.mode`` decides the unit. If a record has a schema, the name of a field's type gives the
+unit; a column of another format needs it from the pipeline file.
 """
 
 from enum import StrEnum
@@ -16,13 +16,13 @@ class Unit(StrEnum):
 
 
 class Decimals(StrEnum):
-    """The meaning of a text that JSON without a schema has for a decimal: Debezium's decimal.handling.mode."""
+    """The meaning of a text for a decimal in JSON without a schema: Debezium's decimal.handling.mode."""
 
     BASE64 = "base64"  # precise
     TEXT = "text"  # string
 
 
-NAMED: Final = {  # what the name of a field's type says; the type below it is a number
+NAMED: Final = {  # the unit by the name of a field's type, which is based on a number
     "io.debezium.time.Date": Unit.DAYS,
     "io.debezium.time.Timestamp": Unit.MILLISECONDS,
     "io.debezium.time.MicroTimestamp": Unit.MICROSECONDS,

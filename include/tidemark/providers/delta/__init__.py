@@ -1,1 +1,1 @@
-"""A Delta table: each manifest is one commit, and a replay replaces the rows of its manifest."""
+"""Delta tables: each manifest is one commit, and a replay replaces the rows of its manifest."""

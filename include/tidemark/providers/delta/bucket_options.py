@@ -1,4 +1,4 @@
-"""The options by which the client of deltalake reaches a bucket: as our own client does."""
+"""The options with which deltalake's client accesses a bucket in the same way as Tidemark's own client."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from tidemark.storage.s3_client import access, region_of, session_of, translated
 
 
 def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, str | Secret]:
-    """The options of deltalake, with the keys that boto3 finds now; they may expire.
+    """Return the options of deltalake, with the keys that boto3 finds now. The keys may expire.
 
-    Raises what ``access`` raises, and ``AccessDenied`` when there are no keys.
+    Raises what ``access`` raises, and ``AccessDenied`` if boto3 finds no keys.
     """
     given = access(settings, lookup)
     options: dict[str, str | Secret] = {
-        "conditional_put": "etag",  # a commit is put only when there is none of its version
-        "aws_s3_allow_unsafe_rename": "false",  # which a variable of the environment may say otherwise
+        "conditional_put": "etag",  # a commit fails if its version exists already
+        "aws_s3_allow_unsafe_rename": "false",  # set here, because an environment variable could allow it
         "aws_virtual_hosted_style_request": str(not given.path_style).lower(),
     }
     with translated("open", str(given.endpoint_url or "S3")):

@@ -1,4 +1,4 @@
-"""The bucket of a key: the partition of a table of current rows in which all versions of a row lie.
+"""The bucket of a key. A table of current rows is partitioned by it, so all versions of a row lie in one partition.
 
 Executors import this too.
 """
@@ -16,10 +16,11 @@ BUCKET: Final = "_bucket"
 
 
 def buckets_of(rows: pa.RecordBatch, columns: pa.Schema, key: Sequence[str], count: int) -> pa.Array:
-    """The bucket of each row, from 0 to ``count``, a power of 2; ``columns`` has the types of the table.
+    """Return the bucket of each row, from 0 to ``count`` - 1; ``count`` is a power of 2. ``columns`` has the table's
+    types.
 
-    The hash is that of digests, which are stored, so it is the same in every release. The log generation takes no part:
-    a task knows it of each partition only.
+    The hash is the one of the stored digests, so it is the same in every release. The log generation is not hashed,
+    because a task knows it only by partition, not as a column.
     """
     names = [name for name in key if name != LOG_GENERATION]
     if not names:

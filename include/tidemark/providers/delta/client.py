@@ -1,6 +1,6 @@
 """Opens a Delta table with the package deltalake, and translates the errors of that package.
 
-Its access to a bucket is made from the same connection as that of our own client; no error quotes a secret.
+It accesses a bucket with the same connection as Tidemark's own client. No error quotes a secret.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,12 @@ from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import ObjectStore, is_s3
 
 Options = Mapping[str, "str | Secret"]
-_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"  # which every reader of a table may read
+_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"  # a file that every reader of a table may read
 
 
 class DeltaClient:
-    """One table by its location, whether it is there or not; keys are looked up each time, since they may expire."""
+    """One table by its location, whether it exists or not. Keys are looked up for each call, because they may
+    expire."""
 
     def __init__(self, settings: Settings, store: ObjectStore, lookup: Lookup) -> None:
         self.location = settings.location
@@ -30,7 +31,7 @@ class DeltaClient:
         self._lookup = lookup
 
     def load(self, context: Mapping[str, object], version: int | None = None) -> DeltaTable | None:
-        """The newest state of the table, or that of a version; None when it is not there."""
+        """Return the newest state of the table, or that of a version; None if the table does not exist."""
         options = self._options()
         with self._translated(options, context):
             try:
@@ -41,7 +42,7 @@ class DeltaClient:
     def create(
         self, schema: Schema, partition_by: str, properties: Mapping[str, str], context: Mapping[str, object]
     ) -> None:
-        """Create the table, unless it is there; properties may be other than those that Delta knows."""
+        """Create the table unless it exists. Properties may have names that Delta does not know."""
         options = self._options()
         with self._translated(options, context):
             DeltaTable.create(
@@ -51,7 +52,7 @@ class DeltaClient:
 
     @contextmanager
     def used(self, context: Mapping[str, object]) -> Iterator[None]:
-        """Errors of deltalake as ours, while a table that was loaded is asked or changed."""
+        """Translate errors of deltalake while a loaded table is read or changed."""
         with self._translated(self._options(), context):
             yield
 
@@ -65,11 +66,14 @@ class DeltaClient:
 
     @contextmanager
     def _translated(self, options: Options, context: Mapping[str, Any]) -> Iterator[None]:
-        """Errors of deltalake as ``Unavailable``, unless our own client is refused as well: deltalake gives no codes
-        that would tell why."""
+        """Translate errors of deltalake into ``Unavailable``.
+
+        deltalake has no error codes that tell the cause. So Tidemark's own client reads a file first: if it is refused
+        too, its error is raised.
+        """
         try:
             yield
-        except FileNotFoundError as error:  # of our own client; deltalake names no file
+        except FileNotFoundError as error:  # raised by our own client; deltalake's errors name no file
             raise file_gone(error, context) from error
         except (DeltaError, OSError) as error:
             self._store.get(_LAST_CHECKPOINT)

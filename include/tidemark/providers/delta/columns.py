@@ -27,7 +27,7 @@ _NEXT_STEPS: Final = {
 
 
 def schema_for(columns: pa.Schema, context: Context) -> Schema:
-    """The schema of a table for these columns; every column, and every field inside one, may be null, so that others
+    """Return the schema of a table with these columns. All columns and all fields inside are nullable, so that others
     can be added."""
     fields = [pa.field(column.name, nullable(_SIGNED.get(column.type, column.type))) for column in columns]
     try:
@@ -42,7 +42,7 @@ def schema_for(columns: pa.Schema, context: Context) -> Schema:
 
 
 def arrow_columns(table: DeltaTable) -> pa.Schema:
-    """The columns of a table as Arrow fields."""
+    """Return the columns of a table as Arrow fields."""
     return arrow_of(table.schema())
 
 
@@ -51,7 +51,7 @@ def arrow_of(schema: Schema) -> pa.Schema:
 
 
 def described(fields: Sequence[tuple[str, pa.DataType]]) -> str:
-    """Columns with their types, for a person who adds them."""
+    """Return columns with their types as a text for the one who adds them."""
     return ", ".join(f"{name} {_described(kind)}" for name, kind in fields)
 
 
@@ -60,7 +60,7 @@ def missing_columns(table: DeltaTable, wanted: Schema) -> list[MissingField]:
 
 
 def columns_to_add(table: DeltaTable, wanted: Schema) -> list[Field]:
-    """The columns that are missing, and those of the table with the fields inside that are missing."""
+    """Return the missing columns, and those of the table that lack fields inside, with these fields."""
     actual, needed = arrow_columns(table), arrow_of(wanted)
     names = {part.path[0] for part in missing_fields(actual, needed)}
     known = {field.name: field.type for field in actual}
@@ -73,16 +73,16 @@ def columns_to_add(table: DeltaTable, wanted: Schema) -> list[Field]:
 
 
 def refuse_misfits(table: DeltaTable, wanted: Schema, context: Context) -> None:
-    """Raise ``SinkRefused`` for a column of another type, or a field inside one."""
+    """Raise ``SinkRefused`` if a column, or a field inside one, has another type."""
     evolution.refuse_misfits(arrow_columns(table), arrow_of(wanted), _described, _NEXT_STEPS, context)
 
 
 def refuse_other_partitioning(table: DeltaTable, partition: str, context: Context) -> None:
-    """Raise ``SinkRefused`` for another partitioning than by ``partition``."""
+    """Raise ``SinkRefused`` unless the table is partitioned by ``partition`` alone."""
     actual = table.metadata().partition_columns
     if actual != [partition]:
         raise SinkRefused(
-            f"the table is partitioned by {', '.join(actual) or 'nothing'}, and a sink needs it by {partition}",
+            f"the table is partitioned by {', '.join(actual) or 'nothing'}, and the sink needs {partition}",
             next_step="give the sink a table of its own (sinks.delta.location), and let auto_create make it",
             **context,
         )
@@ -94,7 +94,7 @@ def _described(kind: pa.DataType) -> str:
 
 
 def _type_text(kind: Any) -> str:
-    """A type as Spark writes it."""
+    """Return a type as Spark writes it."""
     if not isinstance(kind, dict):
         return str(kind)
     if kind["type"] == "array":

@@ -1,8 +1,8 @@
-"""The file with the evidence of a table: one without rows, alone in a partition, that each commit replaces.
+"""The evidence of a table: a file without rows, alone in a partition, which each commit replaces.
 
-The application transactions of a table say it too, but ``RESTORE`` keeps them and takes the rows back. This file goes
-back with the rows; its number is the version of the table that its commit makes. Compaction, VACUUM and DELETE of other
-rows leave it alone; without it the target went back, and a person decides.
+The application transactions of a table hold the same facts, but ``RESTORE`` keeps them while it takes the rows back.
+This file goes back together with the rows; its number is the version of the table that its commit makes. Compaction,
+VACUUM and DELETE of other rows do not touch it. If it is missing, the target went back, and you must decide.
 """
 
 from typing import BinaryIO, Final
@@ -16,13 +16,13 @@ _FOOTER: Final = b"tidemark.evidence"
 
 
 def write_evidence(evidence: TableEvidence, file: BinaryIO, columns: pa.Schema) -> None:
-    """Write the Parquet file, without rows of these columns."""
+    """Write a Parquet file with the evidence in its footer, and with these columns but no rows."""
     schema = columns.with_metadata({_FOOTER: evidence.text().encode()})
     pq.write_table(schema.empty_table(), file)
 
 
 def read_evidence(file: BinaryIO) -> TableEvidence | None:
-    """None for a file that has none, or a damaged one."""
+    """Return the evidence in a file; None if the file has none or is damaged."""
     try:
         text = (pq.read_metadata(file).metadata or {}).get(_FOOTER)
     except pa.ArrowException:

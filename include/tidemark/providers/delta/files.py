@@ -1,4 +1,4 @@
-"""The files of a table: those that its log names, with their rows, and what the log says of new ones."""
+"""The files of a table: those that its log names, their rows, and the log's actions for new files."""
 
 import json
 import time
@@ -23,19 +23,19 @@ from tidemark.providers.lake_tables.nested import conformed
 from tidemark.sinks.column_names import names_of_rows, stored_names
 from tidemark.storage.base import ObjectStore
 
-READERS: Final = 8  # footers that are read at once: a store answers them side by side
-READ_ROWS: Final = 64 * 1024  # in memory at a time
-STATISTICS: Final = 32  # the columns that have some, from the first on, as Delta's own writers do it
+READERS: Final = 8  # footers that are read at the same time
+READ_ROWS: Final = 64 * 1024  # rows in memory at a time
+STATISTICS: Final = 32  # the first columns, which get statistics, as with Delta's own writers
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file that the log names; ``rows`` is None when whoever added it did not say how many it has."""
+    """A file that the log names. ``rows`` is None if the writer that added it did not record how many rows it has."""
 
     path: str
     bytes: int
     rows: int | None
-    value: Any  # of the partition
+    value: Any  # the value of its partition
 
     def removed(self, partition: str) -> RemoveAction:
         values = {partition: None if self.value is None else str(self.value)}
@@ -47,7 +47,7 @@ def now_ms() -> int:
 
 
 def files_of(table: DeltaTable, partition: str) -> list[TableFile]:
-    """All files that the newest version names."""
+    """Return all files that the newest version names."""
     named = pa.table(table.get_add_actions(flatten=True))
     columns = [named.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
     return [TableFile(*row) for row in zip(*columns, named.column(f"partition.{partition}").to_pylist(), strict=True)]
@@ -56,9 +56,9 @@ def files_of(table: DeltaTable, partition: str) -> list[TableFile]:
 def added(
     store: ObjectStore, table: DeltaTable, partition: str, value: int, objects: Sequence[PublishedObject]
 ) -> list[AddAction]:
-    """Return the log's actions for the files of an attempt, which are in their places.
+    """Return Delta's ``add`` actions for the files of an attempt, which must already be at their final paths.
 
-    Raises ``WorkFailed`` when one is not there as it was written, or has a column that the table has no more.
+    Raises ``WorkFailed`` if a file is missing or has another size, or has a column that the table no longer has.
     """
     columns = arrow_columns(table)
 
@@ -76,17 +76,17 @@ def add_action(path: str, size: int, values: dict[str, str | None], footer: Any)
 
 
 def refuse_changed(columns: pa.Schema, staged: pa.Schema) -> None:
-    """Raise ``WorkFailed`` when rows that were staged do not fit the columns that the table has now."""
+    """Raise ``WorkFailed`` if the staged rows do not fit the columns that the table has now."""
     for field in staged:
         if field.name not in columns.names or columns.field(field.name).type != field.type:
             raise WorkFailed(
-                f"column {field.name} of the table is gone, or has another type, since the rows were staged",
+                f"column {field.name} of the table was removed, or got another type, after the rows were staged",
                 next_step="nothing was published; tidemark retry {pipeline}",
             )
 
 
 def footer_of(store: ObjectStore, path: str, size: int) -> Any:
-    """The footer of a file that must have this size; ``WorkFailed`` when it is not there so."""
+    """Return the footer of a file; ``WorkFailed`` if the file is missing or does not have this size."""
     try:
         if store.size(path) == size:
             with store.open(path) as file:
@@ -94,20 +94,23 @@ def footer_of(store: ObjectStore, path: str, size: int) -> Any:
     except FileNotFoundError:
         pass
     raise WorkFailed(
-        f"the file {path} is not there, or has another size",
+        f"the file {path} is missing, or does not have its expected size of {size:,} bytes",
         next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes"
         + THEN_RETRY,
     )
 
 
 def _statistics(footer: Any) -> dict[str, Any]:
-    """Rows, nulls and bounds as Delta has them. Bounds of numbers with NaN, and of texts, say less than a reader may
-    take them to say, so there are none."""
+    """Return counts of rows and nulls, and bounds, in Delta's form.
+
+    Numbers that may be NaN, and texts, get no bounds, because readers may take such bounds for more exact than they
+    are.
+    """
     schema = footer.schema.to_arrow_schema()
     lowest, highest, nulls = {}, {}, {}
     after = 0
     for field in list(schema)[:STATISTICS]:
-        # By their order: the path of a field inside a struct may be the name of a column, too.
+        # Find the column by position, because the path of a field inside a struct may be the name of another column.
         at, after = after, after + _leaves(field.type)
         if pa.types.is_nested(field.type):
             continue
@@ -126,7 +129,7 @@ def _statistics(footer: Any) -> dict[str, Any]:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """The columns of Parquet that a column of this type has."""
+    """Return how many Parquet columns a column of this type takes."""
     if not pa.types.is_nested(kind):
         return 1
     return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields))
@@ -137,8 +140,8 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def _bound(value: Any, *, up: bool) -> Any:
-    """A bound as JSON has it: a time has milliseconds, and the upper bound is no lower than the value. None if that
-    would be in the year 10000."""
+    """Return a bound in Delta's JSON form. Times are in milliseconds, an upper bound is rounded up; None for the year
+    10000."""
     if isinstance(value, datetime):
         cut = value.replace(microsecond=value.microsecond // 1000 * 1000)
         if up and cut < value:
@@ -153,9 +156,12 @@ def _bound(value: Any, *, up: bool) -> Any:
 def rows_of_files(
     store: ObjectStore, files: Iterable[TableFile], columns: pa.Schema, partition: str
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with these columns, a bounded number in memory; what a file does not have is null, its partition is that of
-    the log. Raises ``OSError`` for a file that is not there or cannot be read, and what Arrow raises for a value that
-    has not the type."""
+    """Yield rows with these columns, a bounded number at a time. A column that a file lacks is null; the partition
+    comes from the log.
+
+    Raises ``OSError`` for a file that is missing or unreadable, and Arrow's error for a value that does not have the
+    type.
+    """
     for file in files:
         with store.open(file.path) as opened:
             try:
@@ -180,14 +186,15 @@ def _with_columns(batch: pa.RecordBatch, columns: pa.Schema, partition: str, val
 
 
 def digest_of_files(store: ObjectStore, files: Iterable[TableFile], columns: pa.Schema, partition: str) -> Digest:
-    """The digest of rows by the names that their columns have in tasks."""
+    """Return the digest of rows, computed with the column names that tasks use."""
     named = names_of_rows(columns.names)
     batches = rows_of_files(store, files, columns, partition)
     return sum((row_digest(batch.rename_columns(named)) for batch in batches), Digest.zero())
 
 
 def is_as_written(store: ObjectStore, part: PublishedObject, partition: str, value: int) -> bool:
-    """Return whether a file that nobody has rewritten has the rows that an attempt has written; reads it all."""
+    """Return whether a file still holds exactly the rows that an attempt wrote; reads the whole file. False if somebody
+    has rewritten it."""
     try:
         with store.open(part.path) as opened:
             before = (pq.read_metadata(opened).metadata or {}).get(ROWS)
@@ -204,7 +211,7 @@ def is_as_written(store: ObjectStore, part: PublishedObject, partition: str, val
 def rows_at(
     store: ObjectStore, files: Iterable[TableFile], place: Mapping[str, Any], columns: pa.Schema, partition: str
 ) -> list[dict[str, Any]]:
-    """The rows that have these values in the columns of ``place``."""
+    """Return the rows that have these values in the columns of ``place``."""
     rows: list[dict[str, Any]] = []
     for batch in rows_of_files(store, files, columns, partition):
         chosen = batch

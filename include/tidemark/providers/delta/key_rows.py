@@ -1,8 +1,8 @@
 """A table with one row per key, its newest version: staged rows are merged bucket by bucket.
 
-All versions of a key lie in one bucket, a partition of the table. A merge reads key and version of the rows in a bucket
-that an attempt has staged rows of, and writes that bucket again: the rows that stand, and those of the staged ones that
-win. A bucket where none wins stays as it is. One bucket at a time is at work, and its rows are read as a stream.
+All versions of a key lie in one bucket, which is a partition of the table. A merge reads key and version of the rows in
+each bucket for which the attempt has staged rows. Then it writes that bucket again: the rows that stay, and the staged
+rows that win. A bucket in which no staged row wins is left unchanged. One bucket at a time is merged, as a stream.
 """
 
 import json
@@ -49,7 +49,7 @@ from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.storage.base import ObjectStore
 
-BUCKETS: Final = "tidemark.buckets"  # a property of the table
+BUCKETS: Final = "tidemark.buckets"  # the table's property with the number of buckets
 _OF_ATTEMPTS: Final = pa.schema([(MANIFEST_ID, pa.int64()), (ATTEMPT, pa.int32())])
 
 
@@ -64,7 +64,7 @@ class _Bucket:
 
 class KeyRows(PublishedRows):
     partition = BUCKET
-    evidence_value = -1  # buckets begin with 0
+    evidence_value = -1  # the numbers of buckets begin with 0
 
     def __init__(self, store: ObjectStore, settings: Settings) -> None:
         super().__init__(store)
@@ -75,12 +75,13 @@ class KeyRows(PublishedRows):
         self._needed = Merge.needed(settings.key_columns, settings.order_by)
 
     def manifests_of(self, file: TableFile) -> tuple[int, int]:
-        """A merge writes a bucket again, with rows of all that came before."""
+        """Return that any manifest may have rows in the file, because a merge rewrites a bucket with rows of all
+        earlier manifests."""
         del file
         return ANY_MANIFEST
 
     def manifests(self, table: DeltaTable) -> set[int]:
-        """Reads one column of all rows."""
+        """Return the manifests with rows in the table; reads one column of all rows."""
         columns = pa.schema([(MANIFEST_ID, pa.int64())])
         ids: set[int] = set()
         for batch in rows_of_files(self.store, self.files(table), columns, self.partition):
@@ -126,7 +127,7 @@ class KeyRows(PublishedRows):
         return TableChanges(actions, written, list(written), CountedMerge(superseded, stale, left))
 
     def _touched(self, table: DeltaTable, staged: StagedAttempt) -> dict[int, _Bucket]:
-        """The buckets with staged rows, by number."""
+        """Return the buckets with staged rows, by number."""
         buckets: dict[int, _Bucket] = {}
         for part in staged.parts:
             number = bucket_of(part.staged)
@@ -139,7 +140,7 @@ class KeyRows(PublishedRows):
 
     @contextmanager
     def _read(self, bucket: _Bucket, columns: pa.Schema) -> Iterator[Merge]:
-        """A merge of the rows of a bucket."""
+        """Open a merge that has read the rows of a bucket."""
         needed = pa.schema([columns.field(name) for name in self._needed])
         with Merge(needed, self._key, self._order_by) as merge:
             merge.stage(self._keyed_rows(bucket.staged, needed))
@@ -154,11 +155,11 @@ class KeyRows(PublishedRows):
                 first += batch.num_rows
 
     def _left_in(self, files: Iterable[TableFile], staged: StagedAttempt) -> int:
-        """The rows of earlier attempts at the manifest."""
+        """Count the rows of earlier attempts at the manifest."""
         batches = rows_of_files(self.store, files, _OF_ATTEMPTS, self.partition)
         return sum(_earlier(batch, staged) for batch in batches)
 
-    # what is asked of it
+    # questions about the table
 
     def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
         """Return whether the table has every key that is staged now, in this version or a newer one."""
@@ -200,9 +201,9 @@ class KeyRows(PublishedRows):
 
 @dataclass
 class _Rewrite:
-    """Writes the rows of a bucket that stand after a merge into new files, as a stream.
+    """Writes the rows of a bucket that remain after a merge into new files, as a stream.
 
-    ``written`` has the sizes of these files, and ``left`` counts the rows of earlier attempts in them.
+    ``written`` has the sizes of these files. ``left`` counts the rows of earlier attempts in them.
     """
 
     store: ObjectStore
@@ -255,7 +256,7 @@ class _Rewrite:
             yield from self._filtered(file, _positions_in_file(self.merged.kept, number), stay=True)
 
     def _filtered(self, file: TableFile, places: pa.Array, *, stay: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of a file at these positions, or all others."""
+        """Yield the rows of a file at these positions if ``stay``, else all other rows."""
         first = 0
         for batch in rows_of_files(self.store, [file], self.columns, BUCKET):
             inside = pc.is_in(pc.add(positions(batch.num_rows), first), value_set=_between(places, first, batch))
@@ -264,7 +265,7 @@ class _Rewrite:
 
 
 def _between(places: pa.Array, first: int, batch: pa.RecordBatch) -> pa.Array:
-    """Those of some positions that lie in a batch."""
+    """Return the positions that lie in a batch."""
     return places.filter(pc.and_(pc.greater_equal(places, first), pc.less(places, first + batch.num_rows)))
 
 
@@ -273,14 +274,14 @@ def _positions_in_file(places: pa.Table, number: int) -> pa.Array:
 
 
 def _earlier(batch: pa.RecordBatch, staged: StagedAttempt) -> int:
-    """Return how many rows of a batch are of earlier attempts at the manifest."""
+    """Return how many rows of a batch belong to earlier attempts at the manifest."""
     of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
     earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
     return int(pc.sum(pc.cast(earlier, pa.int64())).as_py() or 0)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches together, as many as a group of a file may have."""
+    """Join batches into tables, each as large as a row group of a file may be."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""A table with every row of every manifest, in a partition for each; a replay takes out what is in its partition."""
+"""A table with every row of every manifest, with a partition for each; a replay removes the files of its partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,10 +32,10 @@ from tidemark.storage.base import Move
 
 class ManifestRows(PublishedRows):
     partition = MANIFEST_ID
-    evidence_value = 0  # ids of manifests begin with 1
+    evidence_value = 0  # the ids of manifests begin with 1
 
     def manifests(self, table: DeltaTable) -> set[int]:
-        """The log says it."""
+        """Return the manifests with rows in the table; reads only the log."""
         return {file.value for file in self.files(table) if file.rows != 0} - {None}
 
     def manifests_of(self, file: TableFile) -> tuple[int, int]:
@@ -55,7 +55,7 @@ class ManifestRows(PublishedRows):
         return [file for file in self.files(table) if file.value == manifest_id]
 
     def same(self, table: DeltaTable, now: StagedAttempt, columns: pa.Schema) -> bool:
-        """Reads all rows of the manifest."""
+        """Return whether the table has exactly the rows that are staged now; reads all rows of the manifest."""
         expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
         files = self._manifest_files(table, now.manifest_id)
         try:
@@ -65,7 +65,8 @@ class ManifestRows(PublishedRows):
         return bool(digest == expected)
 
     def differences(self, table: DeltaTable, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        """The log says how many rows each manifest has; deep, one manifest is in memory at a time."""
+        """Compare how many rows each manifest has by the log. If ``deep``, compare the rows, one manifest in memory at
+        a time."""
         evidence = ledger.evidence()
         files: dict[int, list[TableFile]] = {}
         for file in self.files(table):
@@ -74,7 +75,7 @@ class ManifestRows(PublishedRows):
             if expected.given_up(manifest.id, publication.attempt):
                 continue
             if evidence.get(manifest.id) != publication.attempt:
-                continue  # which is told apart
+                continue  # the audit reports other attempts elsewhere
             of_manifest = files.get(manifest.id, [])
             if deep:
                 receipt = expected.receipt(manifest.id, publication.attempt)
@@ -93,7 +94,7 @@ class ManifestRows(PublishedRows):
         files: Sequence[TableFile],
         written: Sequence[PublishedObject],
     ) -> Iterator[Problem]:
-        """Reads all rows of a manifest, and compares files that nobody has rewritten with what was written."""
+        """Read all rows of a manifest. Compare files that nobody has rewritten with what was written."""
         columns = places_of(publication)
         try:
             rows = pa.Table.from_batches(rows_of_files(self.store, files, columns, self.partition), columns)
@@ -104,7 +105,7 @@ class ManifestRows(PublishedRows):
         named = {file.path for file in files}
         for part in written if named == {part.path for part in written} else ():
             if not is_as_written(self.store, part, self.partition, manifest.id):
-                yield mended_by_replay(manifest, f"{part.path} holds other rows than were written")
+                yield mended_by_replay(manifest, f"{part.path} holds other rows than Tidemark wrote")
 
     def located(
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,
@@ -119,7 +120,9 @@ class ManifestRows(PublishedRows):
 
 
 def _table_objects(staged: StagedAttempt) -> list[PublishedObject]:
-    """The files with rows of an attempt, by their keys in the table. A receipt has none, since the log of the table
-    says which files count."""
+    """Return the files with rows of an attempt, by their keys in the table.
+
+    A receipt does not have these keys, because the log of the table says which files count.
+    """
     folder = f"{MANIFEST_ID}={staged.manifest_id}"
     return [replace(part, path=f"{folder}/{part.staged.rpartition('/')[2]}") for part in staged.parts]

@@ -1,4 +1,4 @@
-"""Names what this provider brings: Delta tables."""
+"""Declares the kinds of this provider: Delta tables."""
 
 from typing import Final
 

@@ -1,5 +1,5 @@
-"""The columns and properties that rows of a Delta table have beside those of other formats: a partition, evidence in
-it, and properties."""
+"""The parts of Delta rows that other formats do not have: a partition column, evidence in a partition, and
+properties."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,8 +22,11 @@ Action = AddAction | RemoveAction
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of a commit to the files of rows; ``written`` has the sizes of those that it adds, and ``own`` the
-    ones that were made for this try alone."""
+    """The changes of a commit to the files of rows.
+
+    ``written`` has the sizes of the files that it adds. ``own`` are those among them that were written for this try
+    alone.
+    """
 
     actions: list[Action]
     written: Mapping[str, int]
@@ -32,8 +35,10 @@ class TableChanges:
 
 
 class PublishedRows(TableRows[DeltaTable, TableChanges]):
-    """The rows of one table. ``partition`` is the column that it is partitioned by, and ``evidence_value`` the value of
-    it that no row has."""
+    """The rows of one table.
+
+    The table is partitioned by the column ``partition``. No row has the value ``evidence_value`` in it.
+    """
 
     partition: ClassVar[str]
     evidence_value: ClassVar[int]
@@ -42,11 +47,11 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
         self.store = store
 
     def files(self, table: DeltaTable) -> list[TableFile]:
-        """The files with rows."""
+        """Return the files with rows."""
         return [file for file in files_of(table, self.partition) if file.value != self.evidence_value]
 
     def evidence_files(self, table: DeltaTable) -> list[TableFile]:
-        """The files in the partition of the evidence."""
+        """Return the files in the partition of the evidence."""
         return [file for file in files_of(table, self.partition) if file.value == self.evidence_value]
 
     def named_files(self, table: DeltaTable) -> list[NamedFile]:
@@ -55,7 +60,7 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
 
     @abstractmethod
     def manifests_of(self, file: TableFile) -> tuple[int, int]:
-        """The lowest and the highest manifest that may have rows in a file."""
+        """Return the lowest and the highest manifest that may have rows in a file."""
 
     def lost_files(
         self, table: DeltaTable, store: ObjectStore, manifest_id: int | None = None
@@ -67,14 +72,13 @@ class PublishedRows(TableRows[DeltaTable, TableChanges]):
 
     @abstractmethod
     def manifests(self, table: DeltaTable) -> set[int]:
-        """The manifests with rows in the table."""
+        """Return the manifests with rows in the table."""
 
     def columns(self, stored: pa.Schema) -> pa.Schema:
-        """The columns of the table for those of its rows."""
+        """Return the columns of the table for the columns of its rows."""
         return stored
 
     def order(self) -> dict[str, Any]:
-        """Return the settings that executors need to stage rows for this kind of table, such as its key; none by
-        default.
-        """
+        """Return the settings that executors need to stage rows for this kind of table, such as its key. By default
+        there are no such settings."""
         return {}

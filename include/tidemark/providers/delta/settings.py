@@ -16,13 +16,13 @@ from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 from tidemark.storage.base import is_s3
 
-_UNFIT: Final = r"[ ,;{}()\n\t=]"  # as Spark's Delta refuses them
+_UNFIT: Final = r"[ ,;{}()\n\t=]"  # characters in names that Spark's Delta refuses
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
-TARGET: Final = "Delta table "  # before the location: readers go by the log, so this is no lake
+TARGET: Final = "Delta table "  # stands before the location: readers follow the log, so the target is no folder
 
 
 class Settings(KeyedSettings, SinkSettings):
-    """A Delta table with all rows, or with one row per key; each manifest is one commit.
+    """A Delta table with all rows, or with one row per key. Each manifest is one commit.
 
     ``location`` is absolute after loading.
     """
@@ -76,14 +76,14 @@ class Settings(KeyedSettings, SinkSettings):
         return f"{TARGET}{self.location}"
 
     def own_folder(self, pipeline_name: str) -> str:
-        del pipeline_name  # it says where the table is
+        del pipeline_name  # the location alone says where the table is
         return self.location
 
     def meets_target(self, target: str) -> bool:
         return one_lies_in_the_other(self.location, target.removeprefix(TARGET))
 
     def store_settings(self) -> dict[str, Any]:
-        """Access to the store, without secrets; empty for a folder."""
+        """Return the access to the store, without secrets; empty for a folder."""
         settings = self.s3.model_dump(mode="json", exclude_none=True)
         return {**settings, "connection": self.connection} if self.connection else settings
 
@@ -95,7 +95,10 @@ class Settings(KeyedSettings, SinkSettings):
         }
 
     def storable_names(self) -> StorableNames:
-        """Only a table with column mapping may have all names; engines know a nested field by its path with dots."""
+        """Return the names that the table can store.
+
+        Other names need column mapping. Engines address a nested field by its path with dots.
+        """
         return StorableNames(
             unfit=_UNFIT, unfit_why="a name with a space or one of ,;{}()= needs column mapping", joined_paths=True
         )

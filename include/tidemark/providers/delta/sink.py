@@ -1,8 +1,8 @@
 """Publishes into a Delta table: one commit makes the files of an attempt the rows of its manifest.
 
-The commit also replaces the file that says which attempt at each manifest is in the table. So rows and evidence are
-there together or not at all, and what was committed is never taken back: a higher attempt replaces it. Owner, records,
-dead letters and staging lie in folders of the table whose names begin with ``_``.
+The commit also replaces the file that says which attempt at each manifest is in the table. So it adds rows and evidence
+together or not at all. What was committed is never taken back: a higher attempt replaces it. Owner, records, dead
+letters and staging lie in folders of the table whose names begin with ``_``.
 """
 
 import json
@@ -33,12 +33,12 @@ from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import try_moves
 from tidemark.storage.open import open_store
 
-CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that it got with its first owner
+CLAIM: Final = f"{RECORDS}/_table.json"  # the pipeline of the table, and the identity that its first owner gave it
 
 
 class DeltaLedger(LakeTableLedger, StoreLedger):
-    """Owner and records are files in the location of the table. A record counts when the table says that its attempt
-    is in it."""
+    """Stores owner and records as files in the location of the table. A record counts if the table says that it has the
+    rows of its attempt."""
 
     table: DeltaTarget
 
@@ -85,7 +85,7 @@ class DeltaLedger(LakeTableLedger, StoreLedger):
         )
 
     def rename_pipeline(self, old: str) -> None:
-        """Records have the name in their key, and the claim has it; the log keeps the name of its time."""
+        """Change the name in the keys of records and in the claim. The table's log keeps the old name."""
         super().rename_pipeline(old)
         claimed = self._claimed()
         if claimed is not None and claimed["pipeline"] == old:
@@ -97,14 +97,15 @@ def _claim(pipeline_name: str, identity: str) -> bytes:
 
 
 class DeltaStaging(FolderStaging):
-    """Staging below the location of the table; executors get the columns, and need no package of Delta."""
+    """Staging below the location of the table. Executors get the columns, so they need no Delta library."""
 
     def __init__(self, table: DeltaTarget) -> None:
         super().__init__(table.store)
         self._table = table
 
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        """``generations`` are those of the attempt that is prepared."""
+        """Return the staging order for executors: the columns of the table, and, if it has a key, the log generations
+        of the attempt for which ``prepare`` was called."""
         columns = encoded_schema(arrow_columns(self._table.loaded()))
         own = {"generations": self._table.generations} if self._table.keyed else {}
         return {**super().order(manifest_id, attempt), "columns": columns, **self._table.rows.order(), **own}
@@ -131,9 +132,11 @@ class DeltaOutput(LakeTableOutput):
             self.table.publish(staged, about, fence)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """Find what is in the table and should not be, or is missing. A table of all rows says in its log which
-        manifests have rows; a table with a key is read for that when the audit is ``deep``. No row is read of a table
-        with lost files."""
+        """Yield what is in the table and should not be, or is missing.
+
+        In a table of all rows the log says which manifests have rows; of a table with a key a ``deep`` audit reads the
+        rows to know it. If files are lost, no rows are read.
+        """
         orphans = self.orphaned_manifests(expected)
         table = self.table.loaded()
         lost = self.table.rows.lost_files(table, self.table.store)

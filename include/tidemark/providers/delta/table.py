@@ -1,8 +1,8 @@
 """One table as one sink of a pipeline sees it: its columns, its evidence, and the one commit that publishes a manifest.
 
-deltalake must not try a commit again by itself: the commit of another process may have put a higher attempt there
-meanwhile, or rewritten the files that this one takes out. So each try is built on the table as it is now, and is
-refused when the next version is there already. Then everything begins again.
+deltalake must not retry a commit by itself. Meanwhile another process may have committed a higher attempt, or rewritten
+the files that this commit removes. So each try is based on the current table, and fails if the next version exists
+already. Then everything starts again.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,10 +64,10 @@ class DeltaTarget(LakeTable[DeltaTable]):
         self._client = DeltaClient(settings, store, lookup)
         self._known: tuple[str, TableEvidence] | None = None
 
-    # the table as it is
+    # the current table
 
     def load(self) -> DeltaTable | None:
-        """Raises ``SinkRefused`` for a table with which rows and evidence would not stay exact."""
+        """Load the table. Raises ``SinkRefused`` for a table in which rows and evidence would not stay exact."""
         table = self._client.load(self.context())
         if table is not None:
             refuse_unfit(table, self.context())
@@ -88,23 +88,29 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return self._evidence_with_files(table)[0]
 
     def manifests_without_evidence(self, table: DeltaTable) -> set[int]:
-        """Rows that somebody has copied into the table, or all that is left after somebody has removed the evidence.
-        Where a table has a key, its rows are read in the second case only."""
+        """Return the manifests with rows but without evidence: somebody copied rows into the table, or removed the
+        evidence.
+
+        For a table with a key, rows are read only if it has no evidence at all.
+        """
         evidence = self.evidence_of(table)
         if self.keyed and evidence.number:
             return set()
         return self.rows.manifests(table) - evidence.attempts.keys()
 
     def _evidence_with_files(self, table: DeltaTable) -> tuple[TableEvidence, list[TableFile]]:
-        """Return what the table says of itself, and the files that say it; there are none when somebody has removed
-        them."""
+        """Return the newest evidence in the table, and the files that hold evidence. Both are empty if somebody has
+        removed the files."""
         files = {file.path: file for file in self.rows.evidence_files(table)}
         told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
         newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
         return newest, [files[path] for path in told]
 
     def _evidence_in(self, path: str) -> TableEvidence | None:
-        """Kept, since the next commit writes another file. One that is gone says nothing; that commit drops it."""
+        """Return the evidence in a file, from memory if it was read before, because each commit writes another file.
+
+        A missing file counts as empty evidence; the next commit drops it from the log.
+        """
         if self._known and self._known[0] == path:
             return self._known[1]
         with self._client.used(self.context()):
@@ -142,7 +148,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return self._extended(table, wanted) if missing and change else table
 
     def _extended(self, table: DeltaTable, wanted: Schema) -> DeltaTable:
-        """Add what is missing; when another slice did it at the same time, what it left out."""
+        """Add what is missing. If another slice adds columns at the same time, add those that it left out."""
         for _ in self.tries():
             with suppress(DeltaError, OSError):
                 table.alter.add_columns(columns_to_add(table, wanted))
@@ -162,7 +168,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
             newest = evidence.attempts.get(manifest_id, 0)
             if newest == attempt:
                 raise fenced_by_its_number(attempt, self.context(manifest=manifest_id))
-            fence()  # it knows more of a newer attempt than the table does
+            fence()  # the database may know a newer attempt that the table does not have yet
             if newest > attempt:
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
             refuse_other_settings(table.metadata().configuration, self.rows.properties(), context)
@@ -187,7 +193,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         )
 
     def fence(self) -> None:
-        """Commits the evidence again."""
+        """Commit the evidence again, so that a prepared commit of another process fails."""
         if self.load() is not None:
             self._commit(lambda _, evidence: (TableChanges([], {}), evidence), [], {}, lambda: None)
 
@@ -199,7 +205,8 @@ class DeltaTarget(LakeTable[DeltaTable]):
         fence: Fence,
         **more: object,
     ) -> TableChanges:
-        """Commit what ``changing`` makes of the table and its evidence, however often others commit first."""
+        """Commit what ``changing`` makes of the table and its evidence; try again if another process committed
+        first."""
         context = self.context(**more)
         position = 0
         for _ in self.tries(**more):
@@ -216,7 +223,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
             properties = CommitProperties({**about, **counts}, max_commit_retries=0, app_transactions=transactions)
             version = table.version() + 1
             fence()
-            failpoint("publish.before_record")  # paused here, the commit is refused when others were faster
+            failpoint("publish.before_record")  # if others commit during a pause here, this commit fails
             written = {**changes.written, added.path: added.size}
             refuse_removed(self.store, written, "nothing was published; tidemark retry {pipeline}", context)
             try:
@@ -225,7 +232,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
                 )
             except (DeltaError, OSError) as error:
                 if not self._has_landed(version, added.path, error, context):
-                    with suppress(TidemarkError):  # what stays does no harm: no version names it
+                    with suppress(TidemarkError):  # a file that stays does no harm: no version names it
                         self.store.delete([*changes.own, added.path])
                     continue
             self.store.sync([f"_delta_log/{version:020}.json"])
@@ -233,7 +240,7 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return changes
 
     def _added(self, evidence: TableEvidence, table: DeltaTable) -> AddAction:
-        """Write a file with the evidence; what the log says of it."""
+        """Write a file with the evidence, and return the log's action for it."""
         partition, value = self.rows.partition, self.rows.evidence_value
         path = f"{partition}={value}/evidence-{table.version() + 1:020}-{uuid4().hex}.parquet"
         columns = arrow_columns(table)
@@ -244,9 +251,9 @@ class DeltaTarget(LakeTable[DeltaTable]):
         return AddAction(path, size, {partition: str(value)}, now_ms(), True, '{"numRecords": 0}')
 
     def _has_landed(self, version: int, path: str, error: Exception, context: Mapping[str, object]) -> bool:
-        """Return whether a commit without a clear answer was done; false when others have made this version.
+        """Return whether a commit without a clear answer succeeded; false if others have made this version.
 
-        Raises ``Unavailable`` when nobody has: then it was no refusal.
+        Raises the error again, as ``Unavailable``, if nobody has made this version: then it was no conflict.
         """
         newest = self._client.load(context)
         if newest is not None and newest.version() >= version:

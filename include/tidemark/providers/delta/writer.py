@@ -1,7 +1,7 @@
 """Writes the rows of one Spark task as Parquet files into the staging folder of the attempt, below the table.
 
-StagedAttempt moves each to its place in the table, and only then the log of the table names it. VACUUM looks into no
-folder whose name begins with ``_``, so it leaves alone what is staged, however long Spark works.
+Publishing moves each file to its place in the table; only then the log of the table names it. VACUUM skips folders
+whose names begin with ``_``, so it does not touch staged files, however long Spark works.
 """
 
 from base64 import b64decode, b64encode
@@ -18,11 +18,11 @@ from tidemark.sinks.column_names import EVENT_TIME, MANIFEST_ID, stored_names
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.sinks.staging.partitioned_writer import Target
 
-ROWS: Final = b"tidemark.rows"  # in the footer of a file: the columns of its rows before they were stored
+ROWS: Final = b"tidemark.rows"  # key in the footer of a file: the columns of its rows as the task had them
 
 
 class Writer(LakeTableWriter):
-    """In a table with a key each bucket has files of its own."""
+    """Writes staged files of rows and dead letters. In a table with a key each bucket has its own files."""
 
     fewer_files = "raise sinks.delta.max_file_bytes or max_objects"
     unfit_row = "correct the type of the column; if the table has changed since the attempt began"
@@ -38,7 +38,7 @@ class Writer(LakeTableWriter):
             self._hold(Target(ObjectKind.DATA, topic, "" if bucket is None else str(bucket)), piece)
 
     def _buckets_of(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """The bucket of each row; None in a table of all rows."""
+        """Return the bucket of each row; None in a table of all rows."""
         if not self._key_columns:
             return None
         named = rows.rename_columns(stored_names(rows.schema.names))
@@ -53,7 +53,7 @@ class Writer(LakeTableWriter):
         return f"{self._folder}/{target.place}" if is_of_bucket else self._folder
 
     def _with_footer(self, stored: pa.Table, rows: pa.Table, target: Target) -> pa.Table:
-        """Without the partition of the table."""
+        """Return the rows with the footer. The partition column is dropped, because the log holds its value."""
         del target
         if not self._key_columns:
             stored = stored.drop_columns([MANIFEST_ID])
@@ -61,12 +61,12 @@ class Writer(LakeTableWriter):
 
 
 def bucket_of(staged: str) -> int:
-    """The bucket of the rows in a staged file, by its key."""
+    """Return the bucket of the rows in a staged file, from its key."""
     return int(staged.split("/")[-2])
 
 
 def encoded_schema(columns: pa.Schema) -> str:
-    """Columns as a text that an order or a footer can hold."""
+    """Return columns as a text for an order or a footer."""
     return b64encode(columns.serialize().to_pybytes()).decode()
 
 

@@ -155,7 +155,7 @@ CENTS, EURO = ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scal
     [
         ("string", "int", "a", "field f is string, and the reader needs int"),
         (MILLIS, MICROS, datetime(2024, 1, 1, tzinfo=UTC), "timestamp-millis, and the reader needs timestamp-micros"),
-        (CENTS, EURO, Decimal("1.25"), "decimal with scale 2, and decimal with scale 0"),
+        (CENTS, EURO, Decimal("1.25"), "decimal with scale 2, and the reader needs decimal with scale 0"),
         (["null", "int"], "int", None, "does not resolve"),
         (
             {"type": "enum", "name": "E", "symbols": ["A", "B"]},

@@ -54,7 +54,7 @@ def test_a_schema_file_lies_beside_the_pipeline_file(write: Write) -> None:
         ({"registry": {"url": "registry:8081"}}, {}, "must be an address such as"),
         ({"schema": ORDER, "tombstones": ["id"]}, {}, "decode.tombstones: needs key"),
         ({"schema": ORDER, "key": {"format": "avr"}}, {}, "must be a mapping with format, one of avro"),
-        ({"schema": ORDER, "key": {"format": "raw", "headers": True}}, {}, "it is of the whole record"),
+        ({"schema": ORDER, "key": {"format": "raw", "headers": True}}, {}, "it is about the whole record"),
         ({"schema": ORDER, "key": {"format": "avro"}}, {}, "decode.key.schema: names no file"),
         (
             {"schema": ORDER, "key": {"format": "avro", "schema": KEY}, "tombstones": ["at"]},

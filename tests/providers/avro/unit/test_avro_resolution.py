@@ -287,7 +287,7 @@ def test_a_wrong_default_matters_only_where_it_is_needed(kind: Any, default: Any
 def test_an_index_that_no_symbol_and_no_branch_has_is_an_error(kind: Any, value: bytes, is_read: bool) -> None:
     writer = record(("f", kind), ID)
     [reason] = reasons(writer, writer if is_read else record(ID), value + b"\x0e")
-    assert "of an enum or a union" in reason
+    assert "for an enum or a union" in reason
 
 
 def test_a_default_that_is_no_symbol_of_the_enum_is_none() -> None:
@@ -405,7 +405,7 @@ def test_the_name_of_a_record_is_compared_without_its_namespace(reader: Any, fit
         if fits:
             assert len(rows(writer, reader, value)) == 1
         else:
-            with pytest.raises(NotResolved, match=r"it is a shop\.OrderCreated, and|is record, and string for"):
+            with pytest.raises(NotResolved, match=r"it is a record shop\.OrderCreated, and|is record, and the reader needs string"):
                 read(writer, reader, value)
     if isinstance(reader, dict):
         assert rows(ORDER, reader, b"\x0e", any_name=True) == [{"id": 7}]

@@ -518,7 +518,7 @@ def test_columns_that_records_do_not_have_are_counted_and_are_no_dead_letters(mo
     [
         (config(times={"more": "us"}), "times names more"),
         (config(times={"name": "us"}), "times names name"),
-        (config(times={"day": "ms"}), "has ms for day"),
+        (config(times={"day": "ms"}), "says ms for day"),
         (config(columns={"name": "op"}), "name"),
         ({**config(), "envelope": {"kind": "maxwell"}}, "'maxwell'"),
     ],
@@ -664,7 +664,7 @@ def test_a_part_of_another_type_than_its_column_is_an_error_of_its_record_alone(
     made = open_decoder(settings).decode(batch([(avro(KEY, {"id": 1}), value) for value in values]))
     assert made.rows.column("pos").to_pylist() == [571]
     assert [(bad.index, bad.reason) for bad in made.errors] == [
-        (0, "field source.pos: it has no value of the type int64")
+        (0, "field source.pos: its value does not have the type int64")
     ]
 
 

@@ -176,7 +176,7 @@ def test_null_of_a_column_of_a_fixed_size_is_null(column: str) -> None:
 def test_a_placeholder_is_known_in_every_shape(column: str, value: Any) -> None:
     settings = {**config(times={"v": "us"} if "TIMESTAMP" in column else {}), "schema": f"id BIGINT NOT NULL, {column}"}
     [bad] = decoded(settings, ({"id": 1}, update(value))).errors
-    assert "did not tell" in bad.reason
+    assert "did not send" in bad.reason
 
 
 def test_avro_reads_whether_before_is_null() -> None:

@@ -238,7 +238,7 @@ def test_a_type_that_delta_has_not_and_another_partitioning_are_refused(tmp_path
     with pytest.raises(SinkRefused, match="a Delta table cannot hold a column of the rows"):
         schema_for(pa.schema([("x", pa.time64("us"))]), {})
     table = made(tmp_path, {"x": pa.int64()})
-    with pytest.raises(SinkRefused, match="the table is partitioned by _manifest_id, and a sink needs it by _bucket"):
+    with pytest.raises(SinkRefused, match="the table is partitioned by _manifest_id, and the sink needs _bucket"):
         refuse_other_partitioning(table, "_bucket", {})
 
 
@@ -270,7 +270,7 @@ def test_only_properties_that_a_commit_would_not_keep_are_refused(
     [
         ({"minReaderVersion": 2, "minWriterVersion": 5}, {}, "was upgraded to protocol versions reader 2 and writer 5"),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, {},
-         "has the features rowTracking, which are not known here"),
+         "has the features rowTracking, which Tidemark does not support"),
         ({"minReaderVersion": 1, "minWriterVersion": 2}, {"metadata": {"delta.invariants": "{}"}},
          "column n of the table has the rule delta.invariants"),
     ],
