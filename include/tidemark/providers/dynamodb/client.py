@@ -1,6 +1,6 @@
-"""Calls of DynamoDB: boto3 tries again what is busy, and errors become ours.
+"""Calls of DynamoDB: boto3 retries when it is busy, and errors are translated.
 
-Every write has a condition that makes a second try harmless. So a call whose answer is lost is simply made again.
+Every write has a condition, so that repeating it does no harm. A call whose answer is lost is simply made again.
 """
 
 import os
@@ -17,8 +17,8 @@ from tidemark.connections.lookup import reveal
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.s3_client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, code_of
 
-AT_ONCE: Final = 16  # calls side by side; each waits about 5 ms for DynamoDB
-TRIES: Final = 8  # of one call, by boto3, with pauses that grow to 20 s
+AT_ONCE: Final = 16  # calls at the same time; each waits about 5 ms for DynamoDB
+TRIES: Final = 8  # tries of one call, by boto3, with pauses that grow to 20 s
 # Every right that ``DynamoCopy`` uses; docs/configuration.md and a test list the same.
 RIGHTS: Final = ("DescribeTable", "GetItem", "BatchGetItem", "PutItem", "Scan")
 RIGHT_TO_CREATE: Final = "CreateTable"
@@ -37,14 +37,14 @@ class ConditionFailed(Exception):
 
 
 class Dynamo:
-    """The service, with access and context of one copy."""
+    """The service, with the access of one copy, and the context of its errors."""
 
     def __init__(self, access: Access, context: Mapping[str, Any]) -> None:
         self._access = access
         self._context = context
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Make one call. Raises ``ConditionFailed``, ``Missing``, and what else is refused as our errors."""
+        """Make one call. Raises ``ConditionFailed``, ``Missing``, or another error of Tidemark."""
         try:
             answer: dict[str, Any] = getattr(_client(self._access, os.getpid()), operation)(**arguments)
             return answer

@@ -1,6 +1,6 @@
-"""The copy of totals in a table of DynamoDB: an item is put unless there is one with the same or a higher revision.
+"""The copy of totals in a table of DynamoDB: an item is put unless one with the same or a higher revision exists.
 
-The item ``owner`` names the totals that the table belongs to.
+The item ``owner`` names the totals to which the table belongs.
 """
 
 import time
@@ -33,8 +33,8 @@ from tidemark.providers.postgres.aggregates.value_columns import ROWS
 from tidemark.providers.postgres.totals.copies import Comparison, CopyOfTotals, Total
 from tidemark.storage.s3_client import access
 
-CREATED_S: Final = 60.0  # until a table that is being created must be there
-PAGE: Final = 100  # items of one BatchGetItem
+CREATED_S: Final = 60.0  # the longest wait for a table that is being created
+PAGE: Final = 100  # most items in one BatchGetItem
 _NEWER: Final = {
     "ConditionExpression": "attribute_not_exists(#revision) OR #revision < :revision",
     "ExpressionAttributeNames": {"#revision": REVISION},
@@ -50,7 +50,7 @@ _NEVER: Final = {
 
 
 class DynamoCopy(CopyOfTotals):
-    """One table; ``context`` is that of every error."""
+    """A copy of totals in one table. ``context`` is added to every error."""
 
     longest_key = LONGEST_KEY
     longest_total = LONGEST_ITEM
@@ -63,7 +63,7 @@ class DynamoCopy(CopyOfTotals):
         self._dynamo = dynamo
         self._context = context
 
-    # whose it is
+    # the owner
 
     def check(self) -> None:
         described = self._described()
@@ -90,8 +90,10 @@ class DynamoCopy(CopyOfTotals):
             )
 
     def _refuse_items(self) -> None:
-        """Raise ``SinkRefused`` when a table without an owner has items: the condition on their revision would keep
-        totals out, and readers would find what nobody knows of."""
+        """Raise ``SinkRefused`` if a table without an owner has items.
+
+        Their revisions could keep totals out, and readers would see items that Tidemark does not know.
+        """
         items = self._dynamo.call("scan", TableName=self._table, ConsistentRead=True, Limit=1)["Items"]
         if not items:
             return
@@ -112,7 +114,7 @@ class DynamoCopy(CopyOfTotals):
             self._create()
         self._await()
         item = {KEY: {"S": OWNER}, OWNER: {"S": owner}}
-        with suppress(ConditionFailed):  # then it has an owner, perhaps this one
+        with suppress(ConditionFailed):  # the table has an owner already, perhaps this one
             self._dynamo.call("put_item", TableName=self._table, Item=item, **_ABSENT)
             return
         if self._owner() != owner:
@@ -140,10 +142,10 @@ class DynamoCopy(CopyOfTotals):
             )
         except Unavailable:
             if self._described() is None:
-                raise  # else another slice was quicker
+                raise  # if the table exists now, another slice has created it
 
     def _command(self) -> str:
-        """Return the command that creates it, for a shell."""
+        """Return the shell command that creates the table."""
         return (
             f"aws dynamodb create-table --table-name {self._table} --billing-mode PAY_PER_REQUEST "
             f"--attribute-definitions AttributeName={KEY},AttributeType=S --key-schema AttributeName={KEY},KeyType=HASH"
@@ -172,7 +174,7 @@ class DynamoCopy(CopyOfTotals):
         return described
 
     def rehearse(self) -> str:
-        """Ask for each right with a call that changes nothing."""
+        """Test each right with a call that changes nothing."""
         self.check()
         if self._described() is None:
             return f"table {self._table} does not exist in DynamoDB: the first attempt creates it (not tried)"
@@ -183,7 +185,7 @@ class DynamoCopy(CopyOfTotals):
             self._dynamo.call("put_item", TableName=self._table, Item=item, **_NEVER)
         return f"keys and rights of table {self._table} in DynamoDB are what an attempt needs (nothing was written)"
 
-    # what it holds
+    # the items
 
     def problem_with(self, total: Total) -> str | None:
         if (length := len(key_text(total).encode())) > LONGEST_KEY:
@@ -207,7 +209,7 @@ class DynamoCopy(CopyOfTotals):
     def _put_newer(self, items: Iterable[Item]) -> None:
         def put(item: Item) -> None:
             values = {"ExpressionAttributeValues": {":revision": item[REVISION]}}
-            with suppress(ConditionFailed):  # a newer one is there, or this one: two have put it, or an answer was lost
+            with suppress(ConditionFailed):  # the table has this revision or a newer one: put by another, or just now
                 self._dynamo.call("put_item", TableName=self._table, Item=item, **_NEWER, **values)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -222,7 +224,8 @@ class DynamoCopy(CopyOfTotals):
         return differing
 
     def _read(self, keys: Sequence[Item]) -> Iterator[Item]:
-        """Those items that exist; DynamoDB may answer for a part of the keys only."""
+        """Yield the items that exist. DynamoDB may answer for only a part of the keys; then it is asked for the others
+        again."""
         wanted = list(keys)
         while wanted:
             request = {self._table: {"Keys": wanted, "ConsistentRead": True}}
@@ -231,7 +234,7 @@ class DynamoCopy(CopyOfTotals):
             wanted = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
 
     def compare(self, totals: Iterable[Total]) -> Comparison:
-        """Keeps the key and a digest of each total in memory, about 200 bytes."""
+        """Compare all items with the totals. Keeps about 200 bytes for each total in memory: its key and a digest."""
         expected = {key_text(total): _expected(total) for total in totals}
         highest = 0
         differing, strays = set(), set()
@@ -246,7 +249,7 @@ class DynamoCopy(CopyOfTotals):
         return Comparison(highest, frozenset(differing | missing), frozenset(strays))
 
     def _scan(self) -> Iterator[Item]:
-        """All items but the owner; none while there is no table."""
+        """Yield all items except the owner; none if the table does not exist."""
         start: dict[str, Any] = {}
         while True:
             try:
@@ -260,13 +263,12 @@ class DynamoCopy(CopyOfTotals):
 
 
 def _expected(total: Total) -> bytes | None:
-    """The digest of the item of a total; None when nothing is left of it."""
+    """Return the digest of a total's item; None if the total has no records left."""
     return digest_of(item_of(total)) if total.rows else None
 
 
 def _is_item_of(item: Item | None, expected: bytes | None) -> bool:
-    """Return whether an item says what is expected; with nothing expected, an absent item and one without records
-    do."""
+    """Return whether an item is as expected. If no total is expected, the item must be absent or have no records."""
     if expected is None or item is None:
         return expected is None and (item is None or (ROWS in item and not rows_of(item)))
     return digest_of(item) == expected

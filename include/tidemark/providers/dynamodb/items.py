@@ -1,9 +1,9 @@
-"""Items of DynamoDB: totals as plain attributes, which any client reads.
+"""Items of DynamoDB: totals as plain attributes, which any client can read.
 
 An item has the columns of the key, the values, ``_rows`` and ``_revision``. ``_key``, the partition key, is the values
-of the key as a JSON array: numbers in their shortest text, all else in quotes. A value that is null has no attribute.
-Times are text in UTC, of one width, so that text sorts as time does. An item with ``_rows`` 0 is of a key that nothing
-is left of: it stays, so that an older revision that comes late does not bring its records back.
+of the key as a JSON array: numbers in their shortest text, everything else in quotes. A value that is null has no
+attribute. Times are text in UTC, of one width, so that text sorts as time does. An item with ``_rows`` 0 has a key
+without records. It stays, so that an older revision that arrives late does not bring the records back.
 """
 
 import json
@@ -19,8 +19,8 @@ from tidemark.providers.postgres.totals.copies import Total
 
 KEY, REVISION, OWNER = "_key", "_revision", "owner"
 LONGEST_ITEM: Final = 400 * 1024  # bytes, names of attributes included
-DIGITS: Final = 38  # of a number
-_EXACT: Final = Context(prec=200)  # of sums; Python rounds to 28 digits by itself
+DIGITS: Final = 38  # most digits of a number
+_EXACT: Final = Context(prec=200)  # enough for sums; Python's default rounds to 28 digits
 
 Attribute = dict[str, Any]
 Item = dict[str, Attribute]
@@ -58,7 +58,7 @@ def _attribute(name: str, value: Any) -> Attribute:
         case bytes():
             return {"B": value}
         case datetime():
-            utc = value.astimezone(UTC) if value.tzinfo else value  # PostgreSQL answers in the zone of its session
+            utc = value.astimezone(UTC) if value.tzinfo else value  # PostgreSQL returns times in its session's zone
             text = utc.isoformat(timespec="seconds" if name == WINDOW else "microseconds")
             return {"S": text.replace("+00:00", "Z")}
         case date():
@@ -68,12 +68,13 @@ def _attribute(name: str, value: Any) -> Attribute:
 
 
 def has_many_digits(value: Any) -> bool:
-    """Return whether a value is a number of more digits than DynamoDB keeps."""
+    """Return whether a value is a number with more digits than DynamoDB keeps."""
     return isinstance(value, Decimal) and len(_EXACT.normalize(value).as_tuple().digits) > DIGITS
 
 
 def size_of(item: Item) -> int:
-    """Return the bytes of an item, as DynamoDB counts them at most: a number takes a byte for two digits, and more."""
+    """Return an upper bound of the bytes that DynamoDB counts for an item. It stores two digits of a number in a
+    byte."""
     return sum(len(name.encode()) + _size_of(attribute) for name, attribute in item.items())
 
 
@@ -83,7 +84,7 @@ def _size_of(attribute: Attribute) -> int:
 
 
 def rows_of(item: Mapping[str, Attribute]) -> int:
-    """Return the number of records of an item; 0 where somebody took the attribute out."""
+    """Return the number of records of an item; 0 if somebody has removed the attribute."""
     return int(_number(item.get(ROWS)))
 
 
@@ -96,12 +97,12 @@ def _number(attribute: Attribute | None) -> Decimal:
 
 
 def digest_of(item: Mapping[str, Attribute]) -> bytes:
-    """Return a digest of all that an item says, except its revision: two totals with one digest are equal."""
+    """Return a digest of everything in an item except its revision: two totals with the same digest are equal."""
     content = sorted((name, _comparable(attribute)) for name, attribute in item.items() if name != REVISION)
     return blake2b(repr(content).encode(), digest_size=16).digest()
 
 
 def _comparable(attribute: Attribute) -> tuple[str, Any]:
-    """A number may come back from DynamoDB in another text."""
+    """Return an attribute in a form to compare, because DynamoDB may return a number in another text."""
     [(letter, value)] = attribute.items()
     return letter, str(_EXACT.normalize(Decimal(value))) if letter == "N" else value

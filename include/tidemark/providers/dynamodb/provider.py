@@ -1,4 +1,7 @@
-"""Names what this provider brings: a copy of totals in DynamoDB. A plain install has its library, for files in S3."""
+"""Declares the kinds of this provider: a copy of totals in DynamoDB.
+
+A plain install has its library, boto3, because files in S3 need it.
+"""
 
 from typing import Final
 

@@ -42,7 +42,7 @@ class Settings(CopySettings):
         return {self.connection} if self.connection else set()
 
     def access(self) -> dict[str, Any]:
-        """Access to DynamoDB, without secrets."""
+        """Return the access to DynamoDB, without secrets."""
         access = {"connection": self.connection, "region": self.region, "endpoint_url": self.endpoint_url}
         return {name: value for name, value in access.items() if value}
 

@@ -1,1 +1,1 @@
-"""An Iceberg table: each manifest is one snapshot, and a replay replaces the rows of its manifest."""
+"""Iceberg tables: each manifest is one snapshot, and a replay replaces the rows of its manifest."""

@@ -1,4 +1,4 @@
-"""A table with every row of every manifest; a replay takes the rows of the earlier attempt out."""
+"""A table with every row of every manifest; a replay removes the rows of the earlier attempt."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,7 +44,7 @@ class AllRows(TableRows[Table, FileChanges]):
         return lost_files(table, store, manifest_id)
 
     def same(self, table: Table, now: StagedAttempt, columns: pa.Schema) -> bool:
-        """Reads all rows of the manifest."""
+        """Return whether the table has exactly the rows that are staged now; reads all rows of the manifest."""
         expected = sum((Digest.parse(part.digest) for part in now.parts), Digest.zero())
         rows = rows_of_manifest(table, now.manifest_id, columns.names)
         try:
@@ -57,7 +57,8 @@ class AllRows(TableRows[Table, FileChanges]):
         return named_files(table)
 
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        """Deep, one manifest is in memory at a time; else a manifest must have a file that may have rows of it."""
+        """Yield the differences. If ``deep``, compare the rows, one manifest in memory at a time; else only check that
+        a file may have rows of each manifest."""
         may_have_rows = manifests_with_files(table)
         shown = ledger.evidence()
         for manifest, publication in expected.published():

@@ -1,6 +1,6 @@
 """Opens the catalog that a pipeline file names, and translates the errors of its client.
 
-Secrets stand in connections; no error quotes them.
+Secrets come from connections; no error quotes them.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -54,7 +54,7 @@ _EXAMPLE = {
 
 
 class OpenCatalog:
-    """A catalog with the properties it was opened with, which hold secrets."""
+    """A catalog, with the properties it was opened with. The properties hold secrets."""
 
     def __init__(self, settings: Settings, lookup: Lookup) -> None:
         self.properties = _properties(settings, lookup)
@@ -64,23 +64,23 @@ class OpenCatalog:
             self.catalog: Catalog = AVAILABLE_CATALOGS[kind](settings.catalog_name, revealed(self.properties))
         self._close_connections()
         session = getattr(self.catalog, "_session", None)
-        if session is not None:  # the client of REST catalogs waits without end without it
+        if session is not None:  # the client of REST catalogs has no timeouts of its own
             session.mount("https://", _Limited())
             session.mount("http://", _Limited())
 
     @contextmanager
     def used(self, **context: object) -> Iterator[None]:
-        """Errors of the client as ours; a refused commit (``CommitFailedException``) stays as it is.
+        """Translate errors of the client; a refused commit (``CommitFailedException``) is raised unchanged.
 
-        Calls in one block share a connection to a SQL catalog; none stays open for the hours that Spark works.
+        Calls in one block share a connection to a SQL catalog. No connection stays open for the hours that Spark works.
         """
         with self.kept_open(), self._translated(context):
             yield
 
     @contextmanager
     def kept_open(self) -> Iterator["OpenCatalog"]:
-        """Keep the connections until the block ends, whoever asks meanwhile. Errors of the block, which may be of
-        anything else, stay as they are."""
+        """Keep the connections open until the block ends, also after other blocks end. Errors inside are not
+        translated."""
         self._blocks += 1
         try:
             yield self
@@ -97,7 +97,7 @@ class OpenCatalog:
     def _translated(self, context: Mapping[str, object]) -> Iterator[None]:
         try:
             yield
-        except TidemarkError as error:  # of the store, too, which ``StoreFileIO`` asks
+        except TidemarkError as error:  # ``StoreFileIO`` raises errors of the store
             error.within(**context)
             raise
         except CommitFailedException:
@@ -108,7 +108,7 @@ class OpenCatalog:
             self._raise(AccessDenied, "refuses a statement", "give its user the right", error, context)
         except OSError as error:
             is_gone = isinstance(error, FileNotFoundError)
-            if is_gone or error.filename is not None:  # of the table; those of a connection name no file
+            if is_gone or error.filename is not None:  # a file of the table; errors of a connection name no file
                 problem = file_gone(error, context) if is_gone else disk_error(error)
                 problem.within(**context)
                 raise problem from error
@@ -148,12 +148,13 @@ class _Limited(HTTPAdapter):
 
 
 def catalog_key(settings: Settings, lookup: Lookup) -> Hashable:
-    """Return what is equal for catalogs that one client can serve: kind, name, and all that the client gets."""
+    """Return a key that is equal for catalogs which can share one client: kind, name, and all properties of the
+    client."""
     return settings.catalog, settings.catalog_name, frozenset(_properties(settings, lookup).items())
 
 
 def _properties(settings: Settings, lookup: Lookup) -> Properties:
-    """All that the client of the catalog gets."""
+    """Return all properties that the client of the catalog gets."""
     properties: Properties = {PY_IO_IMPL: FILE_IO, **settings.options}
     if settings.warehouse is not None:
         is_folder = settings.warehouse.startswith("/")
@@ -166,12 +167,12 @@ def _properties(settings: Settings, lookup: Lookup) -> Properties:
         case CatalogKind.SQL:
             properties |= {"uri": _sql(connection)}
             properties |= {"password": Secret(str(connection.get("password") or ""))}
-            properties |= {"pool_pre_ping": "true"}  # a kept connection may have been ended by the server meanwhile
+            properties |= {"pool_pre_ping": "true"}  # the server may have closed a kept connection meanwhile
         case CatalogKind.REST:
             properties |= {"uri": _address(connection)}
             if connection.get("login"):
                 properties["credential"] = Secret(f"{connection['login']}:{connection.get('password') or ''}")
-                # Where the client asks for a token without it too, but with a warning at every command.
+                # The client would use this address by default too, but with a warning at every command.
                 properties["oauth2-server-uri"] = f"{_address(connection)}/v1/oauth/tokens"
             elif connection.get("password"):
                 properties["token"] = Secret(str(connection["password"]))
@@ -197,8 +198,8 @@ def _connection(settings: Settings, lookup: Lookup) -> Mapping[str, Any]:
     unknown = sorted((connection.get("extra") or {}).keys() - _EXTRA[kind])
     if unknown:
         raise ConfigurationError(
-            f"the connection {conn_id} of the {kind} catalog sets {', '.join(unknown)}, which is not known here",
-            next_step=f"remove it; allowed in its extra: {', '.join(sorted(_EXTRA[kind])) or 'nothing'}",
+            f"the connection {conn_id} of the {kind} catalog has unknown keys in its extra: {', '.join(unknown)}",
+            next_step=f"remove them; allowed in its extra: {', '.join(sorted(_EXTRA[kind])) or 'nothing'}",
             connection=conn_id,
         )
     return connection
@@ -245,7 +246,7 @@ def _secret(value: object) -> Secret | None:
 
 
 def _store(settings: Settings, lookup: Lookup) -> Properties:
-    """Return what PyIceberg needs to read and write metadata in ``s3://``, by ``StoreFileIO``."""
+    """Return the properties with which ``StoreFileIO`` reads and writes metadata in ``s3://``."""
     # Imported late: it needs boto3, which tables in folders do without.
     from tidemark.storage.s3_client import access
 

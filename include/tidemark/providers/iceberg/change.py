@@ -1,6 +1,8 @@
-"""One snapshot of a table: what it changes, and the commit that the catalog accepts only on the state it was built on.
+"""One snapshot of a table, and its commit, which the catalog accepts only if the table is unchanged since it was
+loaded.
 
-Not by the transaction's own commit, which would try again, and remove files when it takes itself for failed.
+It does not use the transaction's own commit. That one would retry, and would remove files if it believes that it
+failed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +24,10 @@ FOR_EVER: Final = 2**63 - 1  # milliseconds, as Iceberg counts ages
 
 @dataclass(frozen=True)
 class FileChanges:
-    """The files that come into the table with a snapshot, and those that leave it.
+    """The files that a snapshot adds to the table, and those that it removes.
 
-    ``deletes`` are files that delete rows by position, and ``undone`` those that leave the table. ``merge`` is what
-    became of the rows, where the table has one row per key.
+    ``deletes`` are new delete files (by position), ``undone`` delete files that the snapshot removes. ``merge`` counts
+    what became of the rows, if the table has one row per key.
     """
 
     put_in: Sequence[DataFile] = ()
@@ -37,9 +39,10 @@ class FileChanges:
 
 @dataclass
 class SnapshotChange:
-    """One snapshot, with properties of the table; the catalog accepts it only while the table is as it was loaded.
+    """One snapshot, with properties of the table. The catalog accepts it only if the table is unchanged since it was
+    loaded.
 
-    ``written`` has the sizes of the files that it names and no other one does, by their keys in the location.
+    ``written`` has the sizes of the files that only this snapshot names, by their keys in the table's location.
     """
 
     table: Table
@@ -54,7 +57,7 @@ class SnapshotChange:
         return EVIDENCE in self.summary
 
     def commit(self, keep_snapshots: int | None) -> None:
-        """Raises ``CommitFailedException`` when the table has changed since."""
+        """Commit the snapshot; raises ``CommitFailedException`` if the table has changed since it was loaded."""
         transaction = self.table.transaction()
         self._add_snapshot(transaction)
         if not self.properties.items() <= self.table.metadata.properties.items():
@@ -86,7 +89,8 @@ class SnapshotChange:
 
 
 def _newest(snapshot_id: int) -> TableUpdate:
-    """The update that moves our tag; its age is said, since a property of the table may give tags a shorter one."""
+    """Return the update that moves our tag. It sets the tag's age, because a property of the table may set a shorter
+    one."""
     return SetSnapshotRefUpdate(
         ref_name=NEWEST, type="tag", snapshot_id=snapshot_id,
         max_ref_age_ms=FOR_EVER, max_snapshot_age_ms=None, min_snapshots_to_keep=None,
@@ -94,8 +98,11 @@ def _newest(snapshot_id: int) -> TableUpdate:
 
 
 def _expired(metadata: TableMetadata, keep: int | None, *, moves_tag: bool) -> tuple[TableUpdate, ...]:
-    """The update that removes the snapshots of main behind the newest ``keep``, except those that a tag or another
-    branch needs. Our own tag needs its snapshot only, unless it moves to the one that comes with this commit."""
+    """Return the update that removes old snapshots of main, so that ``keep`` remain; not those that a tag or another
+    branch needs.
+
+    Our own tag needs only its snapshot, unless it moves to the one that this commit adds.
+    """
     if keep is None:
         return ()
     parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}

@@ -28,29 +28,29 @@ _NEXT_STEPS: Final = {
 
 
 def schema_for(columns: pa.Schema) -> Schema:
-    """The schema of a table for these columns; every column, and every field inside one, may be null, so that others
+    """Return the schema of a table with these columns. All columns and all fields inside are optional, so that others
     can be added."""
     optional = [pa.field(column.name, nullable(_SMALL.get(column.type, column.type))) for column in columns]
     return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(pa.schema(optional)))
 
 
 def type_of(kind: pa.DataType) -> IcebergType:
-    """The type of a column of the table for one of Arrow."""
+    """Return the type of a table's column for an Arrow type."""
     return schema_for(pa.schema([("column", kind)])).fields[0].field_type
 
 
 def described(kind: pa.DataType) -> str:
-    """A type without the ids of its fields, which differ from table to table."""
+    """Return a type as text without the ids of its fields, which differ from table to table."""
     return re.sub(r"\b\d+: (optional|required) ", "", str(type_of(kind)))
 
 
 def arrow_columns(schema: Schema) -> pa.Schema:
-    """The columns of a table as Arrow fields."""
+    """Return the columns of a table as Arrow fields."""
     return schema_to_pyarrow(schema, include_field_ids=False)
 
 
 def partitioning(schema: Schema, terms: Sequence[Term]) -> PartitionSpec:
-    """The partitioning of a new table."""
+    """Return the partitioning of a new table."""
     fields = []
     for position, term in enumerate(terms):
         source = schema.find_field(term.column).field_id
@@ -61,15 +61,15 @@ def partitioning(schema: Schema, terms: Sequence[Term]) -> PartitionSpec:
 def refuse_other_version(table: Table, context: Mapping[str, Any]) -> None:
     """Raise ``SinkRefused`` for a table that is not of format version 2."""
     version = table.metadata.format_version
-    if version < 2:  # it has no sequence numbers, by which expired snapshots are noticed
+    if version < 2:  # version 1 has no sequence numbers, by which Tidemark notices expired snapshots
         raise SinkRefused(
             f"the table has format version {version}",
             next_step="ALTER TABLE .. SET TBLPROPERTIES ('format-version' = '2')" + THEN_RETRY,
             **context,
         )
-    if version > 2:  # PyIceberg reads it, and writes neither its lists of manifests nor its vectors of deleted rows
+    if version > 2:  # PyIceberg reads version 3, but cannot write its manifest lists and deletion vectors
         raise SinkRefused(
-            f"the table has format version {version}, and tables of version 2 alone can be written",
+            f"the table has format version {version}, and Tidemark can write only version 2",
             next_step="write another table: no table goes back to an older version",
             **context,
         )
@@ -78,23 +78,27 @@ def refuse_other_version(table: Table, context: Mapping[str, Any]) -> None:
 def refuse_misfits(
     table: Table, wanted: Schema, terms: Sequence[Term], context: Mapping[str, Any], *, widens: bool
 ) -> None:
-    """Raise ``SinkRefused`` for a column of another type, one that may not be null and that rows do not have, and for
-    another partitioning than ``terms``. ``widens``: a column may get a wider type."""
+    """Raise ``SinkRefused`` for a column of another type, a required column that rows do not have, or a partitioning
+    other than ``terms``.
+
+    With ``widens`` a column may get a wider type.
+    """
     actual_columns, needed = arrow_columns(table.schema()), arrow_columns(wanted)
     evolution.refuse_misfits(actual_columns, needed, described, _NEXT_STEPS, context, widens=widens)
     actual = [(table.schema().find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
     if actual != [(term.column, term.transform) for term in terms]:
         written = ", ".join(str(Term(str(column), transform)) for column, transform in actual) or "nothing"
         raise SinkRefused(
-            f"the table is partitioned by {written}, the pipeline file says {', '.join(map(str, terms)) or 'nothing'}",
+            f"the table is partitioned by {written}, but the pipeline file says "
+            f"{', '.join(map(str, terms)) or 'nothing'}",
             next_step="correct partition_by, or change the partitioning of the table (ALTER TABLE .. REPLACE PARTITION "
             "FIELD)" + THEN_RETRY,
             **context,
         )
     for field in table.spec().fields:
-        if not AVRO_NAME.fullmatch(field.name):  # PyIceberg writes it into manifest files as it is
+        if not AVRO_NAME.fullmatch(field.name):  # PyIceberg writes the name into manifest files unchanged
             raise SinkRefused(
-                f"the partition {field.name} of the table has a name that Avro does not have, and readers would not "
+                f"the partition {field.name} of the table has a name that Avro does not allow, so readers could not "
                 "read manifest files with it",
                 next_step=f"give it another name: ALTER TABLE .. REPLACE PARTITION FIELD {field.name} WITH .. AS NAME"
                 + THEN_RETRY,

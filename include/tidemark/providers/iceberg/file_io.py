@@ -1,8 +1,8 @@
-"""The files of a table in a bucket, for PyIceberg: read and written by our own S3 client.
+"""Lets PyIceberg read and write the files of a table in a bucket with Tidemark's own S3 client.
 
-PyIceberg's own way to S3 is another client, with settings of its own: it sends checksums that stores which are not AWS
-refuse (Ceph: HTTP 411), knows no profiles, and its errors do not say what S3 has answered. A catalog imports this class
-by its name, and gives it the properties of the catalog with those of the table.
+PyIceberg's own S3 client has other settings: it sends checksums that some stores other than AWS refuse (Ceph: HTTP
+411), knows no profiles, and its errors do not contain the answer of S3. A catalog imports this class by its name, and
+passes it the properties of the catalog and of the table.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ _CONNECTION = "of the catalog"
 
 
 class StoreFileIO(PyArrowFileIO):
-    """``s3://`` by our own client; other places as PyIceberg does."""
+    """Accesses ``s3://`` with our own client, and other places as PyIceberg does."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         super().__init__(dict(properties))
@@ -60,8 +60,8 @@ class StoreFileIO(PyArrowFileIO):
         return self._object(location) if is_s3(location) else super().new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete a file; raises ``OSError``. A commit that is done goes on when an old file of metadata cannot be
-        removed."""
+        """Delete a file; raises ``OSError``. If PyIceberg cannot remove old metadata after a commit, it goes on after
+        this error."""
         place = location if isinstance(location, str) else location.location
         if not is_s3(place):
             super().delete(place)
@@ -91,7 +91,7 @@ class StoreFileIO(PyArrowFileIO):
 
 
 class _LocalFile(PyArrowFile):
-    """A file of this machine; the error of one that is not there names it."""
+    """A file of this machine. If the file is missing, the error names it."""
 
     def open(self, seekable: bool = True) -> InputStream:
         try:
@@ -131,7 +131,7 @@ class _Object(InputFile, OutputFile):
 
 
 class _Writing:
-    """A file that becomes an object when it is closed, and not when its block ends with an error."""
+    """A file that becomes an object when it is closed, but not if its block ends with an error."""
 
     def __init__(self, creating: AbstractContextManager[BinaryIO]) -> None:
         self._creating = creating
@@ -145,7 +145,7 @@ class _Writing:
         return self._file.tell()
 
     def flush(self) -> None:
-        """Nothing to do: an object is put whole."""
+        """Do nothing: an object is put as a whole."""
 
     def close(self) -> None:
         self._end(None, None, None)
@@ -165,7 +165,7 @@ class _Writing:
 
 
 def try_write(io: FileIO, location: str) -> None:
-    """Create and remove a file of metadata, as a commit creates it."""
+    """Create and remove a metadata file in the way a commit creates one."""
     place = f"{location.rstrip('/')}/metadata/.doctor-{uuid4().hex}"
     with io.new_output(place).create() as file:
         file.write(b"probe")

@@ -1,4 +1,4 @@
-"""The data files of a publication: those that come into the table, and those of the same manifest that leave it."""
+"""The data files of a publication: those that it adds to the table, and those of the same manifest that it removes."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ from tidemark.storage.base import ObjectStore
 
 
 def staged_files(table: Table, parts: Iterable[PublishedObject]) -> list[DataFile]:
-    """The staged files as the table takes them, each with its own statistics.
+    """Return the staged files as Iceberg data files, each with its own statistics.
 
-    Raises ``WorkFailed`` when one is not there as it was staged, or was staged for another partitioning.
+    Raises ``WorkFailed`` if a file is missing or has another size, or was staged for another partitioning.
     """
     root = table.location().rstrip("/")
     return [_staged_file(table, f"{root}/{part.staged}", part.bytes) for part in parts]
@@ -52,7 +52,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
         footer = None
     if footer is None:
         raise WorkFailed(
-            f"the staged file {path} is not there, or has another size",
+            f"the staged file {path} is missing, or does not have its expected size of {size:,} bytes",
             next_step="nothing was published; programs that remove files which no snapshot names must leave files "
             "alone that are younger than an attempt takes" + THEN_RETRY,
         )
@@ -60,7 +60,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
     spec_id = table.metadata.default_spec_id
     if of_file.get(SPEC) != str(spec_id).encode():
         raise WorkFailed(
-            "the partitioning of the table was changed since the rows were staged",
+            "the partitioning of the table was changed after the rows were staged",
             next_step="nothing was published; tidemark retry {pipeline}",
         )
     schema = table.schema()
@@ -72,7 +72,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
     for aggregate in statistics.column_aggregates.values():
         try:
             aggregate.max_as_bytes()
-        except UnicodeEncodeError:  # PyIceberg counts U+D7FF up to half a character; a bound may be left out
+        except UnicodeEncodeError:  # PyIceberg increments U+D7FF to a surrogate; a bound may be left out
             aggregate.current_max = None
     staged = DataFile.from_args(
         content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET,
@@ -85,21 +85,23 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
 
 @dataclass
 class Replaced:
-    """The files with rows of a manifest, and the rows of other manifests in them, which stay."""
+    """The files with rows of a manifest, and the rows of other manifests in them, which must be kept."""
 
     files: list[DataFile] = field(default_factory=list)
     kept: list[tuple[DataFile, pa.Table]] = field(default_factory=list)
 
     def rewritten(self, table: Table) -> Iterator[DataFile]:
-        """New files with the rows that stay."""
+        """Write the kept rows into new files, and yield these."""
         for file, rows in self.kept:
             for path, size in write_again(table, file, rows):
                 yield _staged_file(table, path, size)
 
 
 def replaced(table: Table, manifest_id: int, lost: Collection[str] = ()) -> Replaced:
-    """Find what leaves the table when a manifest is published again, wherever others have compacted its rows to; files
-    whose paths are ``lost`` are dropped by the caller."""
+    """Find the rows to remove when a manifest is published again, even if others have compacted them into other files.
+
+    Skips files whose paths are in ``lost``, which the caller removes.
+    """
     replacement = Replaced()
     for task in tasks_of_manifest(table, manifest_id):
         if task.file.file_path in lost:
@@ -108,7 +110,7 @@ def replaced(table: Table, manifest_id: int, lost: Collection[str] = ()) -> Repl
             replacement.files.append(task.file)
             continue
         rows = rows_of_file(table, task)
-        # Rows of no manifest, which others have added, are not Tidemark's to take out.
+        # Rows without a manifest were added by others, so Tidemark keeps them.
         kept = rows.filter(pc.fill_null(pc.not_equal(rows.column(MANIFEST_ID), manifest_id), fill_value=True))
         if kept.num_rows < rows.num_rows:
             replacement.files.append(task.file)
@@ -118,7 +120,8 @@ def replaced(table: Table, manifest_id: int, lost: Collection[str] = ()) -> Repl
 
 
 def lost_files(table: Table, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[DataFile]]:
-    """The files of ``TableRows.lost_files``; one that deletes rows makes those files lost whose rows it deletes."""
+    """Return the lost files, as ``TableRows.lost_files`` demands. If a delete file is lost, its data files count as
+    lost."""
     tasks = tasks_of(table) if manifest_id is None else tasks_of_manifest(table, manifest_id)
     sizes = {file.file_path: file.file_size_in_bytes for task in tasks for file in (task.file, *task.delete_files)}
     root = f"{root_of(table.location())}/"
@@ -145,7 +148,7 @@ def _size_of(table: Table, path: str) -> int | None:
 
 
 def _manifests_of(table: Table, file: DataFile) -> tuple[int, int]:
-    """The lowest and the highest manifest that may have rows in a file."""
+    """Return the lowest and the highest manifest that may have rows in a file."""
     if MANIFEST_ID not in table.schema().column_names:
         return NO_MANIFEST
     nulls = (file.null_value_counts or {}).get(table.schema().find_field(MANIFEST_ID).field_id)
@@ -153,7 +156,7 @@ def _manifests_of(table: Table, file: DataFile) -> tuple[int, int]:
 
 
 def manifests_with_files(table: Table) -> Callable[[int], bool]:
-    """Return a function that says whether a file may have rows of a manifest; reads no file of rows."""
+    """Return a function that says whether some file may have rows of a manifest; reads no data file."""
     spans = {_manifests_of(table, task.file) for task in tasks_of(table)}
     own = {first for first, last in spans if first == last}
     joined = [(first, last) for first, last in spans if first != last]
@@ -161,7 +164,7 @@ def manifests_with_files(table: Table) -> Callable[[int], bool]:
 
 
 def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a manifest; in memory."""
+    """Return all rows of a manifest, in memory."""
     tasks = tasks_of_manifest(table, manifest_id)
     rows = ExecutorFactory.get_or_create().map(lambda task: rows_of_file(table, task, columns, manifest_id), tasks)
     schema = table.schema() if columns is None else table.schema().select(*columns)
@@ -171,7 +174,7 @@ def rows_of_manifest(table: Table, manifest_id: int, columns: Sequence[str] | No
 def rows_at(
     table: Table, manifest_id: int, at: TopicPartition, offset: int, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The rows of one record of a manifest."""
+    """Return the rows of one record of a manifest."""
     place = And(
         _equal(MANIFEST_ID, manifest_id),
         _equal("_topic", at.topic),
@@ -183,10 +186,12 @@ def rows_at(
 
 
 def manifests_in(table: Table) -> set[int]:
-    """The manifests that have rows in the table; reads one column of the files that others have compacted, or deleted
-    rows of."""
+    """Return the manifests that have rows in the table.
+
+    Reads one column of those files that others have compacted, or in which rows were deleted.
+    """
     manifests: set[int] = set()
-    if MANIFEST_ID not in table.schema().column_names:  # of others, who have made it
+    if MANIFEST_ID not in table.schema().column_names:  # another program has created the table
         return manifests
     for task in tasks_of(table):
         within = bounds(table, task.file)
@@ -198,10 +203,10 @@ def manifests_in(table: Table) -> set[int]:
 
 
 def named_files(table: Table) -> list[NamedFile]:
-    """The files of the current snapshot, by manifest and path.
+    """Return the files of the current snapshot, by manifest and path.
 
-    Raises ``SinkRefused`` when another program has deleted rows without rewriting their files: who reads files sees
-    those rows.
+    Raises ``SinkRefused`` if another program has deleted rows without rewriting their files, because a reader of the
+    files would see those rows.
     """
     tasks = tasks_of(table)
     if any(task.delete_files for task in tasks):
@@ -219,9 +224,9 @@ def named_files(table: Table) -> list[NamedFile]:
 
 
 def live_files(table: Table, snapshots: Iterable[Snapshot], *, deletes: bool = False) -> Iterator[ManifestEntry]:
-    """The files with rows that some snapshots name; snapshots share manifest files, and each is read once.
+    """Yield the files with rows that some snapshots name. Snapshots share manifest files; each is read once.
 
-    With ``deletes`` also the files that delete some of these rows.
+    With ``deletes`` also yield the delete files.
     """
     listed = {manifest.manifest_path: manifest for snapshot in snapshots for manifest in snapshot.manifests(table.io)}
     for entry in _entries(table, listed.values()):
@@ -235,14 +240,14 @@ def _entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Manife
 
 
 def named_keys(table: Table, keys: Collection[str]) -> set[str]:
-    """Those of some keys in the location of the table that a snapshot names, of whatever branch or tag."""
+    """Return which of these keys in the table's location any snapshot of any branch or tag names."""
     if not keys:
         return set()
     return _keys_of(table, live_files(table, table.metadata.snapshots, deletes=True)) & set(keys)
 
 
 def keys_added_by(table: Table, snapshot: Snapshot) -> set[str]:
-    """The keys of the files that came into the table with a snapshot."""
+    """Return the keys of the files that a snapshot added to the table."""
     own = snapshot.snapshot_id
     manifests = [manifest for manifest in snapshot.manifests(table.io) if manifest.added_snapshot_id == own]
     return _keys_of(table, (entry for entry in _entries(table, manifests) if entry.snapshot_id == own))
@@ -260,18 +265,19 @@ def _equal(column: str, value: int | str) -> BooleanExpression:
 
 
 def tasks_of(table: Table, rows: BooleanExpression | None = None) -> list[FileScanTask]:
-    """The files of the current snapshot that may have some rows, or any."""
+    """Return the files of the current snapshot that may have matching rows; without ``rows`` all files."""
     planned = table.scan(AlwaysTrue() if rows is None else rows).plan_files()
     return [task for task in planned if isinstance(task, FileScanTask)]
 
 
 def tasks_of_manifest(table: Table, manifest_id: int) -> list[FileScanTask]:
-    """The files that may have rows of a manifest."""
+    """Return the files that may have rows of a manifest."""
     return tasks_of(table, _equal(MANIFEST_ID, manifest_id))
 
 
 def bounds(table: Table, file: DataFile) -> tuple[int, int] | None:
-    """The lowest and the highest manifest of a file; None when its statistics do not say it, or a row has none."""
+    """Return the lowest and the highest manifest in a file; None if its statistics lack them, or if a row has no
+    manifest."""
     lower, upper = _bound(table, file.lower_bounds), _bound(table, file.upper_bounds)
     field_id = table.schema().find_field(MANIFEST_ID).field_id
     if lower is None or upper is None or (file.null_value_counts or {}).get(field_id):

@@ -1,6 +1,6 @@
 """The partitions of a table as a pipeline file writes them: ``day(_event_time)``, ``bucket(16, carrier)``, ``carrier``.
 
-Standard library only: pipeline files are checked without the library of Iceberg.
+Imports only the standard library, because pipeline files are checked without the library of Iceberg.
 """
 
 import re
@@ -17,14 +17,15 @@ _TERM: Final = re.compile(
 
 @dataclass(frozen=True)
 class Term:
-    """A column and how its values become partitions; ``transform`` is written as Iceberg does: ``bucket[16]``."""
+    """A column and the transform that makes partitions of its values; ``transform`` has Iceberg's form:
+    ``bucket[16]``."""
 
     column: str
     transform: str
 
     @classmethod
     def parse(cls, text: str) -> "Term | None":
-        """None when it is no column and no transform of a column."""
+        """Return the parsed term; None if the text is neither a column nor a transform of a column."""
         match = _TERM.fullmatch(text.strip())
         if match is None:
             return None
@@ -36,7 +37,8 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The name of the partition field, as Spark gives it. Manifest files are Avro, so it is one that Avro has."""
+        """The name of the partition field, as Spark forms it. It must be a valid Avro name, because manifest files are
+        Avro."""
         kind = self.transform.partition("[")[0]
         name = self.column if kind == "identity" else f"{self.column}_{'trunc' if kind == 'truncate' else kind}"
         return re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]", lambda other: f"_x{ord(other[0]):X}", name))
@@ -46,7 +48,7 @@ class Term:
         return self.transform.startswith("bucket[")
 
     def fits(self, arrow_type: str) -> bool:
-        """Return whether values of an Arrow type, as text, can be partitioned so."""
+        """Return whether values of an Arrow type, as text, can be partitioned in this way."""
         if self.transform in TIMES:
             return arrow_type.startswith("timestamp") or (arrow_type.startswith("date32") and self.transform != "hour")
         is_integer = arrow_type in ("int8", "int16", "int32", "int64", "string")

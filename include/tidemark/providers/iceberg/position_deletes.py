@@ -1,7 +1,7 @@
 """Deletes rows of a table by their position in a file, and commits the deletes with other changes in one snapshot.
 
-PyIceberg reads such deletes and does not write them. Each delete file is of one data file, and says so by equal bounds
-of its path: readers then open it for that file alone, and a compaction drops both together.
+PyIceberg can read such deletes but not write them. Each delete file belongs to one data file, and shows this by equal
+bounds of its path: then readers open it for that file alone, and a compaction drops both together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tidemark.errors import THEN_RETRY, SinkRefused
 
-FILE_PATH: Final = 2147483546  # ids of the columns of a delete file, which Iceberg has fixed
+FILE_PATH: Final = 2147483546  # Iceberg's specification fixes the ids of a delete file's columns
 POSITION: Final = 2147483545
-SMALL_MANIFEST: Final = 2**20  # bytes; such manifests of deletes become one with each commit
+SMALL_MANIFEST: Final = 2**20  # bytes; each commit merges smaller manifest files of deletes into one
 MERGED_BYTES: Final = 8 * 2**20
-MERGED_FROM: Final = 100  # manifests of data files, as in tables of all rows
+MERGED_FROM: Final = 100  # manifest files of data files from which on they are merged, as in tables of all rows
 _COLUMNS: Final = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH)}),
@@ -48,9 +48,9 @@ _COLUMNS: Final = pa.schema(
 
 @dataclass(frozen=True)
 class DeletedRows:
-    """All rows of one data file that its own delete file takes away, by ascending position.
+    """All rows of one data file that its own delete file deletes, in ascending order of position.
 
-    ``before`` are the delete files of its own that it has had: the new one says what they say, too.
+    ``before`` are the earlier delete files of this data file alone: the new one also deletes their rows.
     """
 
     file: DataFile
@@ -59,7 +59,7 @@ class DeletedRows:
 
 
 def own_deletes(task: FileScanTask) -> list[DataFile]:
-    """The delete files of a data file that are of this file alone."""
+    """Return the delete files that belong to this data file alone."""
     path = task.file.file_path.encode()
     return [
         deletes for deletes in task.delete_files
@@ -68,7 +68,8 @@ def own_deletes(task: FileScanTask) -> list[DataFile]:
 
 
 def deleted_positions(table: Table, task: FileScanTask, deletes: Iterable[DataFile]) -> pa.Array:
-    """The positions in the data file of a task that some delete files take away, in no order, and some twice."""
+    """Return the positions in a task's data file that these delete files delete, unsorted, and possibly with
+    duplicates."""
     chunks: list[pa.Array] = [pa.array([], pa.int64())]
     for file in deletes:
         positions = _read_deletes(table.io, file).get(task.file.file_path)
@@ -78,7 +79,8 @@ def deleted_positions(table: Table, task: FileScanTask, deletes: Iterable[DataFi
 
 
 def refuse_equality_deletes(table: Table, context: Mapping[str, Any]) -> None:
-    """Raise ``SinkRefused`` when other programs have deleted rows by their values: PyIceberg cannot read such files."""
+    """Raise ``SinkRefused`` if other programs have deleted rows by their values: PyIceberg cannot read such delete
+    files."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
     for manifest in manifests:
@@ -87,7 +89,7 @@ def refuse_equality_deletes(table: Table, context: Mapping[str, Any]) -> None:
                 if entry.data_file.content is DataFileContent.EQUALITY_DELETES:
                     raise SinkRefused(
                         "another program has deleted rows of the table by their values (equality deletes), which "
-                        "cannot be read here",
+                        "Tidemark cannot read",
                         next_step="let Spark rewrite its files, where CATALOG is Spark's name of the table's catalog: "
                         f"CALL CATALOG.system.rewrite_data_files(table => '{'.'.join(table.name())}', options => "
                         "map('delete-file-threshold', '1'))" + THEN_RETRY,
@@ -96,7 +98,7 @@ def refuse_equality_deletes(table: Table, context: Mapping[str, Any]) -> None:
 
 
 def write_deletes(table: Table, folder: str, deleted: Sequence[DeletedRows]) -> list[DataFile]:
-    """A new delete file for each data file, in a folder of the table's location; several are written at once."""
+    """Write a new delete file for each data file, into a folder of the table's location; several at the same time."""
     prefix = f"{table.location().rstrip('/')}/{folder}/deletes-{uuid4().hex}"
     numbered = [(f"{prefix}-{number:05d}.parquet", rows) for number, rows in enumerate(deleted)]
     return list(ExecutorFactory.get_or_create().map(lambda each: _written(table, *each), numbered))
@@ -108,7 +110,7 @@ def _written(table: Table, path: str, deleted: DeletedRows) -> DataFile:
     rows = pa.Table.from_arrays([pa.repeat(of_file, count), deleted.positions], schema=_COLUMNS)
     content = BytesIO()
     pq.write_table(rows, content, compression="zstd")
-    with table.io.new_output(path).create(overwrite=True) as file:  # its name is new: nobody need be asked
+    with table.io.new_output(path).create(overwrite=True) as file:  # no check for an old file, as the name is unique
         file.write(content.getvalue())
     first, last = (to_bytes(LongType(), deleted.positions[at].as_py()) for at in (0, count - 1))
     deletes = DataFile.from_args(
@@ -124,7 +126,7 @@ def _written(table: Table, path: str, deleted: DeletedRows) -> DataFile:
 
 
 class _DeletesWriter(ManifestWriterV2):
-    """A manifest of delete files."""
+    """Writes a manifest file that lists delete files."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -135,7 +137,7 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 class RowDelta(_OverwriteFiles):
-    """One snapshot that adds and removes data files, and delete files of their rows."""
+    """One snapshot that adds and removes data files, and delete files for their rows."""
 
     def __init__(
         self,
@@ -146,13 +148,14 @@ class RowDelta(_OverwriteFiles):
         added: Sequence[DataFile],
         removed: Iterable[DataFile],
     ) -> None:
-        """``added`` and ``removed`` are delete files."""
+        """Build the snapshot; ``added`` and ``removed`` are delete files."""
         super().__init__(Operation.OVERWRITE, transaction, table.io, snapshot_properties=summary)
         self._added_deletes = list(added)
         self._removed_deletes = set(removed)
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        """Those of data files; one that only lists files which an earlier snapshot has removed says nothing more."""
+        """Return the manifest files of data files, without those that only list files which an earlier snapshot
+        removed."""
         return [
             manifest for manifest in super()._existing_manifests()
             if manifest.content is ManifestContent.DATA
@@ -164,7 +167,11 @@ class RowDelta(_OverwriteFiles):
         return [*merging.merge_manifests(manifests), *self._manifests_of_deletes()]
 
     def _manifests_of_deletes(self) -> list[ManifestFile]:
-        """Those that stay as they are, and one new one for each partitioning, with the entries of the others."""
+        """Return the manifest files of deletes.
+
+        Large ones without changes are kept. The entries of all others are written into one new one for each
+        partitioning.
+        """
         entries = [self._entry(ManifestEntryStatus.ADDED, file) for file in self._added_deletes]
         left: list[ManifestFile] = []
         for manifest in self._current_manifests_of_deletes():
@@ -199,7 +206,8 @@ class RowDelta(_OverwriteFiles):
             yield writer.to_manifest_file()
 
     def _entry(self, status: ManifestEntryStatus, file: DataFile, before: ManifestEntry | None = None) -> ManifestEntry:
-        """The entry of a delete file; one that is there already keeps its numbers, by which it applies to files."""
+        """Return the entry of a delete file. An existing one keeps its sequence numbers, which decide to which files it
+        applies."""
         is_old = before is not None and status is ManifestEntryStatus.EXISTING
         return ManifestEntry.from_args(
             status=status,
@@ -210,7 +218,8 @@ class RowDelta(_OverwriteFiles):
         )
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        """PyIceberg counts what is added and removed by the content of each file."""
+        """Return the summary. PyIceberg counts added and removed files by their content, so delete files are added to
+        its lists."""
         added, removed = self._added_data_files, self._deleted_data_files
         self._added_data_files = [*added, *self._added_deletes]
         self._deleted_data_files = removed | self._removed_deletes

@@ -1,4 +1,4 @@
-"""Names what this provider brings: Iceberg tables."""
+"""Declares the kinds of this provider: Iceberg tables."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Reads the rows of a data file as columns that the table has now, and writes such rows again.
+"""Reads the rows of a data file with the columns that the table has now, and writes such rows again.
 
-PyIceberg's own reader and writer make an empty list, or map, of structs of one that is null, so they do neither here.
+PyIceberg's own reader and writer turn a null list or map of structs into an empty one, so they are not used here.
 """
 
 import json
@@ -33,11 +33,11 @@ from tidemark.providers.lake_tables.nested import conformed_table, is_list, with
 from tidemark.sinks.column_names import MANIFEST_ID
 
 _PLACE = "\0place"  # no partition has this name
-_READ_AHEAD = 8 * 2**20  # bytes, as PyIceberg reads
+_READ_AHEAD = 8 * 2**20  # bytes, PyIceberg's own value
 
 
 class _Projection(ArrowProjectionVisitor):
-    """Columns of a file as those of the table, by the ids of fields; a list or map that is null stays null."""
+    """Maps columns of a file to those of the table, by the ids of fields. A null list or map stays null."""
 
     def list(self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None) -> pa.Array | None:
         if list_array is None or value_array is None or not is_list(list_array.type):
@@ -63,9 +63,10 @@ class _Projection(ArrowProjectionVisitor):
 def batches_of(
     table: Table, file: DataFile, columns: Sequence[str] | None = None, manifest_id: int | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of a file, those too that the table deletes, each batch with the position of its first row.
+    """Yield the rows of a file, deleted ones too, as batches, each with the position of its first row.
 
-    ``columns``: all, if not given. With ``manifest_id`` only rows of that manifest; positions mean nothing then.
+    Without ``columns`` all columns are read. With ``manifest_id`` only rows of that manifest; then positions mean
+    nothing.
     """
     metadata = table.metadata
     wanted = table.schema() if columns is None else table.schema().select(*columns)
@@ -95,7 +96,7 @@ def batches_of(
 
 
 def _of_manifest(table: Table, of_file: Schema, manifest_id: int | None) -> Any:
-    """The filter that leaves the rows of a manifest; files of other programs may have none of the column."""
+    """Return the filter for rows of a manifest. Files of other programs may lack the column; then no row matches."""
     if manifest_id is None:
         return None
     name = of_file.find_column_name(table.schema().find_field(MANIFEST_ID).field_id)
@@ -105,7 +106,8 @@ def _of_manifest(table: Table, of_file: Schema, manifest_id: int | None) -> Any:
 def rows_of_file(
     table: Table, task: FileScanTask, columns: Sequence[str] | None = None, manifest_id: int | None = None
 ) -> pa.Table:
-    """Return the rows of a file, or those of one manifest in it, without those that delete files take away."""
+    """Return the rows of a data file, or only those of one manifest, without the rows that Iceberg's delete files mark
+    as deleted."""
     schema = table.schema() if columns is None else table.schema().select(*columns)
     of_table = schema_to_pyarrow(schema, include_field_ids=False)
     if not task.delete_files:
@@ -123,9 +125,9 @@ def rows_of_file(
 
 
 def write_again(table: Table, file: DataFile, rows: pa.Table) -> Iterator[tuple[str, int]]:
-    """Write rows of a file into new ones, one for each partition that the table would give them now.
+    """Write rows of a file into new files, one for each partition of the table's current partitioning.
 
-    Yields path and size of each, which has the footer of a staged file.
+    Yields path and size of each new file, which has the footer of a staged file.
     """
     if file.spec_id == table.metadata.default_spec_id:
         parts = [([file.partition[at] for at in range(len(file.partition))], rows)]
@@ -143,7 +145,7 @@ def write_again(table: Table, file: DataFile, rows: pa.Table) -> Iterator[tuple[
 
 
 def _by_partition(table: Table, rows: pa.Table) -> list[tuple[list[Any], pa.Table]]:
-    """Rows by the values of the partition that the table has for them now."""
+    """Return the rows grouped by the partition values of the table's current partitioning."""
     schema, fields = table.schema(), table.spec().fields
     if not fields:
         return [([], rows)]

@@ -50,7 +50,7 @@ def _term(value: str) -> str:
 
 
 class Settings(KeyedSettings, SinkSettings):
-    """An Iceberg table with all rows, or with one row per key; each manifest is one snapshot.
+    """An Iceberg table with all rows, or with one row per key. Each manifest is one snapshot.
 
     ``warehouse`` is absolute after loading.
     """
@@ -174,14 +174,15 @@ class Settings(KeyedSettings, SinkSettings):
         return f"{through}{self.catalog} catalog {self.catalog_name}, table {self.table}"
 
     def claimed_folder(self, pipeline_name: str) -> str | None:
-        """Return where a SQL catalog creates the table; others add to the names, or have a warehouse of their own."""
+        """Return the folder in which a SQL catalog creates the table; None if another kind of catalog chooses the
+        place."""
         del pipeline_name
         if self.warehouse is None or self.catalog is CatalogKind.REST:
             return None
         return f"{self.warehouse}/{self.table.replace('.', '/')}"
 
     def store_settings(self) -> dict[str, Any]:
-        """Access to the store of a table in ``s3://``, without secrets."""
+        """Return the access to the store of a table in ``s3://``, without secrets."""
         settings = self.s3.model_dump(mode="json", exclude_none=True)
         return {**settings, "connection": self.store_connection} if self.store_connection else settings
 
@@ -189,7 +190,10 @@ class Settings(KeyedSettings, SinkSettings):
         return {"s3": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}
 
     def storable_names(self) -> StorableNames:
-        """Iceberg finds a nested field by its path with dots, and a partition may not have the name of a column."""
+        """Return the names that the table can store.
+
+        Iceberg finds a nested field by its path with dots, and a partition must not have the name of a column.
+        """
         partitions = {
             term.name: f"partition_by gives that name to {term}, and a partition may not have the name of a column"
             for term in self.terms

@@ -1,9 +1,9 @@
 """Publishes into an Iceberg table: one commit makes the staged files of an attempt the rows of its manifest.
 
-The commit takes the rows of an earlier attempt out, and names the file that says which attempt at each manifest is in
-the table now. So rows and evidence are there together or not at all, and what was committed is never taken back: a
-higher attempt replaces it. Evidence, dead letters and records are files in folders of the table's location whose names
-begin with ``_``.
+The commit removes the rows of an earlier attempt, and names the file that says which attempt at each manifest is now in
+the table. So it adds rows and evidence together or not at all. What was committed is never taken back: a higher attempt
+replaces it. Evidence, dead letters and records are files in folders of the table's location whose names begin with
+``_``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,12 +31,14 @@ from tidemark.sinks.object_store.owner_file import note_target_in, registered_ta
 from tidemark.sinks.object_store.record_files import rename_records
 from tidemark.storage.base import ObjectStore
 
-MANY_SNAPSHOTS = 1_000  # from here on a commit takes seconds
+MANY_SNAPSHOTS = 1_000  # with more snapshots a commit takes seconds
 
 
 class IcebergLedger(LakeTableLedger):
-    """A file in the location of the table says which attempts are in it; their records are files there, too. A property
-    of the namespace says who owns it."""
+    """A file in the table's location says which attempts are in the table; their records are files there too.
+
+    A property of the namespace says who owns the table.
+    """
 
     table: IcebergTarget
 
@@ -61,7 +63,8 @@ class IcebergLedger(LakeTableLedger):
         return Position(claimed.identity, *self.table.position(), self.table.table_id(), self.table.column_ids())
 
     def registered_targets(self) -> set[str]:
-        """In the location of the table: another catalog may name it too, or have another table there."""
+        """Return the targets noted in the table's location. Another catalog may name this table too, or have another
+        table there."""
         store = self.table.store_if_known()
         return registered_targets_in(store) if store else set()
 
@@ -71,7 +74,7 @@ class IcebergLedger(LakeTableLedger):
             note_target_in(store, self.target)
 
     def rename_pipeline(self, old: str) -> None:
-        """Records have the name in their key, and the claim has it; snapshots keep the name of their time."""
+        """Change the name in the keys of records and in the claim. Snapshots keep the old name."""
         store = self.table.store_if_known()
         if store is not None:
             rename_records(store, old, self.pipeline_name)
@@ -79,7 +82,8 @@ class IcebergLedger(LakeTableLedger):
 
 
 class IcebergStaging(Staging):
-    """Staging in the location of the table. Files of rows are staged where they stay, once a snapshot names them."""
+    """Staging in the location of the table. Files of rows are staged at their final paths; a snapshot that names them
+    publishes them."""
 
     def __init__(self, table: IcebergTarget) -> None:
         self._table = table
@@ -106,10 +110,10 @@ class IcebergStaging(Staging):
         return FolderStaging(store).attempts(manifest_id) if store else []
 
     def clear(self, manifest_id: int, attempt: int) -> None:
-        """Files that a snapshot names stay, of whatever branch or tag: programs that expire snapshots remove them.
+        """Remove the staged files of an attempt, except those that a snapshot of any branch or tag names.
 
-        A process may be about to commit the others, paused or not. So no file is removed before the table has a
-        snapshot that makes such a commit fail.
+        Programs that expire snapshots remove the latter. A process, perhaps paused, may be about to commit the others.
+        So a snapshot that makes such a commit fail is committed before any file is removed.
         """
         table = self._table.load()
         if table is None:
@@ -135,7 +139,7 @@ class IcebergOutput(LakeTableOutput):
     table: IcebergTarget
 
     def dataset(self) -> Dataset:
-        """By its location, as Spark names an Iceberg table."""
+        """Return the location of the table, which Spark also uses as the name of an Iceberg table."""
         return Dataset.of_folder(self.table.loaded().location())
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
@@ -145,7 +149,7 @@ class IcebergOutput(LakeTableOutput):
             yield ok(self.name, f"the catalog answers{tried}; the first attempt creates the table")
             return
         with self.table.reading():
-            try_write(table.io, table.location())  # by the client of PyIceberg
+            try_write(table.io, table.location())  # through PyIceberg's file interface, as a commit writes
         store, key = self.table.store_of(table), f"{STAGING}/doctor-{uuid4().hex}"
         try:
             store.put(key, b"probe")
@@ -163,12 +167,13 @@ class IcebergOutput(LakeTableOutput):
         return [part.staged for part in staged.parts]
 
     def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
-        """The table says whether it was done before."""
+        """Publish the attempt. ``again`` is not needed, because the table says whether it was committed before."""
         del again
         self.table.publish(staged, about, fence)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """``deep`` reads every row, one manifest in memory at a time; not those of a table with files that are gone."""
+        """Yield the differences. ``deep`` reads every row, one manifest in memory at a time, unless files of the table
+        are lost."""
         orphans = self.orphaned_manifests(expected)
         with self.table.reading() as table:
             lost = self.table.rows.lost_files(table, self.table.store_of(table))

@@ -1,8 +1,8 @@
-"""One table in its catalog: who owns it, its columns, and the one commit that publishes a manifest.
+"""One table in its catalog: its owner, its columns, and the one commit that publishes a manifest.
 
-The client's own retry must not commit for us: it would add rows a second time when the answer to a commit was lost,
-and it removes files of a commit that it takes for failed. So each try builds its snapshot on the table as it is now,
-and the catalog accepts it only while that is the newest. Afterwards the table itself says what became of the try.
+The client must not retry a commit by itself: it would add rows a second time if the answer to a commit was lost, and it
+removes files of a commit that it believes to have failed. So each try builds its snapshot on the current table, and the
+catalog accepts it only while that is the newest. Afterwards the table itself shows whether the try succeeded.
 """
 
 import json
@@ -71,10 +71,10 @@ from tidemark.sinks.base import Fence, Owner
 from tidemark.storage.base import ObjectStore, is_s3
 from tidemark.storage.open import open_store
 
-NEW_TABLE: Final = {  # properties of tables that we create
+NEW_TABLE: Final = {  # properties of tables that Tidemark creates
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",  # but the newest 100, which have the parents of what expired
+    "write.metadata.delete-after-commit.enabled": "true",  # but keeps 100, which show expired snapshots
 }
 REMOVED_AT_COMMIT: Final = (
     "the rows are in the table, and its readers fail. tidemark retry {pipeline} marks the manifest as published; then "
@@ -84,8 +84,8 @@ REMOVED_AT_COMMIT: Final = (
 
 @dataclass(frozen=True)
 class Claim:
-    """The properties by which the namespace claims the table: who may write to it, and the identity it got with its
-    first owner."""
+    """The properties with which the namespace claims the table: who may write to it, and the identity that its first
+    owner gave it."""
 
     owner: Owner
     pipeline_name: str
@@ -93,7 +93,7 @@ class Claim:
 
 
 class IcebergTarget(LakeTable[Table]):
-    """One table as one sink of a pipeline sees it; the catalog is opened when it is needed first."""
+    """One table as one sink of a pipeline sees it. The catalog is opened at first use."""
 
     def __init__(self, pipeline_name: str, settings: Settings, lookup: Lookup) -> None:
         super().__init__(pipeline_name, settings.name, settings.table, keyed=bool(settings.key_columns))
@@ -115,7 +115,7 @@ class IcebergTarget(LakeTable[Table]):
             yield opened
 
     def _client(self) -> OpenCatalog:
-        """The client of the plan at work, if there is one; else that of this table."""
+        """Return the client that the running plan shares, if there is one; else the client of this table."""
         kept = kept_clients()
         if kept is not None:
             if self._key is None:
@@ -125,7 +125,7 @@ class IcebergTarget(LakeTable[Table]):
             self._opened = OpenCatalog(self._settings, self._lookup)
         return self._opened
 
-    # whose it is
+    # the owner
 
     def claimed(self) -> Claim | None:
         return self._claim_in(self._properties())
@@ -146,9 +146,9 @@ class IcebergTarget(LakeTable[Table]):
         return Claim(owner, content["pipeline"], content["identity"])
 
     def claim(self, owner: Owner) -> Claim:
-        """Make ``owner`` the owner, unless there is one; returns the claim that stands.
+        """Make ``owner`` the owner, unless the table has one; return the claim that holds.
 
-        Raises ``Unavailable`` when another database or pipeline claims the table at the same time.
+        Raises ``Unavailable`` if another database or pipeline claims the table at the same time.
         """
         claim = self.claimed() or self._first_claim(owner)
         if claim.pipeline_name != self.pipeline_name:
@@ -161,10 +161,11 @@ class IcebergTarget(LakeTable[Table]):
         return claim
 
     def _first_claim(self, owner: Owner) -> Claim:
-        """Claim what nobody owns; returns the claim that stands.
+        """Claim a table without an owner; return the claim that holds.
 
-        A namespace has no conditional writes. So a process first notes for whom it asks, then looks, and claims only
-        when nobody else asks: of two databases at once at least one sees the other, and gives way.
+        A namespace has no conditional writes. So a process first notes for whom it asks, then looks at the other notes,
+        and claims the table only if nobody else asks. Of two databases at the same time, at least one sees the other
+        and gives up.
         """
         asking = f"tidemark.asking.{self._name}."
         own, whose = f"{asking}{uuid4()}", f"pipeline {self.pipeline_name} of database {owner.database}"
@@ -182,7 +183,7 @@ class IcebergTarget(LakeTable[Table]):
             self._write({}, own)
         if claim is None:
             raise Unavailable(
-                f"another claims the table at the same time: {', '.join(sorted(others))}",
+                f"another process claims the table at the same time, for {', '.join(sorted(others))}",
                 next_step="nothing was written; check TIDEMARK_DB, then: tidemark plan {pipeline}. If that one died "
                 f"before it was done, and will not come back, remove the properties {asking}* of the namespace "
                 f"{self._namespace}",
@@ -218,16 +219,17 @@ class IcebergTarget(LakeTable[Table]):
         self._write({self._claim_key: json.dumps(content)})
 
     def _write(self, updates: dict[str, str], *removals: str) -> None:
-        """Change properties of the namespace, which is made when it is not there."""
+        """Change properties of the namespace; create the namespace if it does not exist."""
         with self._catalog() as opened:
             if not opened.catalog.namespace_exists(self._namespace):
                 opened.catalog.create_namespace(self._namespace)
             opened.catalog.update_namespace_properties(self._namespace, removals=set(removals), updates=updates)
 
-    # the table as it is
+    # the current table
 
     def load(self) -> Table | None:
-        """Raises ``SinkRefused`` for a table that a version up to 0.3 has written: it keeps its evidence elsewhere."""
+        """Load the table. Raises ``SinkRefused`` for a table of a version up to 0.3, which kept its evidence
+        elsewhere."""
         with self._catalog() as opened:
             try:
                 table = opened.catalog.load_table(self._settings.table)
@@ -247,7 +249,7 @@ class IcebergTarget(LakeTable[Table]):
         root = root_of(table.location())
         if "://" in root and not root.startswith("s3://"):
             raise SinkRefused(
-                f"the table lies at {table.location()}, and tables are written in folders and in s3:// only",
+                f"the table lies at {table.location()}, and Tidemark writes tables only in folders and in s3://",
                 next_step="create it in another location",
                 **self.context(),
             )
@@ -257,7 +259,7 @@ class IcebergTarget(LakeTable[Table]):
         return arrow_columns(table.schema())
 
     def places(self) -> list[ObjectStore]:
-        """The location of the table, or the one that it will have."""
+        """Return the location of the table, or the one that it will get."""
         table = self.load()
         if table is not None:
             return [self.store_of(table)]
@@ -266,13 +268,13 @@ class IcebergTarget(LakeTable[Table]):
 
     @contextmanager
     def reading(self, **more: object) -> Iterator[Table]:
-        """The table, with errors of its files translated."""
+        """Yield the table; errors of its files are translated inside the block."""
         table = self.loaded()
         with self._catalog(**more):
             yield table
 
     def try_warehouse(self) -> str:
-        """Write below the warehouse of tables in a bucket, as the catalog would; what to tell of it."""
+        """Write below the warehouse of tables in a bucket, as the catalog would; return what to report about it."""
         warehouse = self._settings.warehouse or ""
         if not is_s3(warehouse):
             return ""
@@ -294,25 +296,28 @@ class IcebergTarget(LakeTable[Table]):
         return evidence
 
     def manifests_without_evidence(self, table: Table) -> set[int]:
-        """Rows and evidence go back together, so rows are read only when nobody can tell what the table holds."""
+        """Return the manifests with rows, if the table has no evidence at all; else none, because rows and evidence go
+        back together."""
         if table.current_snapshot() is None or self.evidence_of(table).number:
             return set()
         with self._catalog():
             return manifests_in(table)
 
     def table_id(self) -> str:
-        """The identity that the catalog gave the table when it was created; empty when there is no table."""
+        """Return the identity that the catalog gave the table when it was created; empty if the table does not
+        exist."""
         table = self.load()
         return "" if table is None else str(table.metadata.table_uuid)
 
     def column_ids(self) -> dict[str, str]:
-        """The id of each column, and of each field inside one, by its path; no later one gets it."""
+        """Return the id of each column, and of each field inside one, by its path. Ids are never reused."""
         table = self.load()
         fields = {} if table is None else index_by_name(table.schema())
         return {path: str(field_id) for path, field_id in fields.items()}
 
     def position(self) -> tuple[int, str]:
-        """The number of the newest publication that the table holds, and what to say when nothing shows any."""
+        """Return the number of the newest publication in the table, and a hint for the error if nothing shows any
+        publication."""
         table = self.load()
         number = 0 if table is None else self.evidence_of(table).number
         if table is None or number or NEWEST not in table.metadata.refs:
@@ -360,7 +365,7 @@ class IcebergTarget(LakeTable[Table]):
         return narrow_fields(arrow_columns(table.schema()), arrow_columns(wanted))
 
     def _create(self, wanted: Schema) -> Table:
-        with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice of a first run was faster
+        with self._catalog() as opened, suppress(TableAlreadyExistsError):  # another slice has created it
             return opened.catalog.create_table(
                 self._settings.table,
                 schema=wanted,
@@ -370,8 +375,8 @@ class IcebergTarget(LakeTable[Table]):
         return self.loaded()
 
     def _extended(self, table: Table, wanted: Schema) -> Table:
-        """Add columns, and fields inside them, and make narrow ones wider; when another slice did it at the same time,
-        what it left out."""
+        """Add columns, and fields inside them, and widen narrow ones. If another slice does it at the same time, do the
+        rest."""
         for _ in self.tries():
             missing, narrow = self._missing(table, wanted), self._narrow(table, wanted)
             if not missing and not narrow:
@@ -401,12 +406,12 @@ class IcebergTarget(LakeTable[Table]):
             newest = evidence.attempts.get(manifest_id, 0)
             if self._is_published(table, evidence, manifest_id, attempt, summary[DIGEST]):
                 return
-            fence()  # it knows more of a newer attempt than the table does
+            fence()  # the database may know a newer attempt that the table does not have yet
             if newest > attempt:
                 raise Fenced.by_a_higher(attempt, newest, "rows in the table", **self.context(manifest=manifest_id))
             change = self._prepared(table, evidence, staged, summary)
             fence()
-            failpoint("publish.before_record")  # paused here, the catalog refuses the commit when others were faster
+            failpoint("publish.before_record")  # if others commit during a pause here, the catalog refuses this commit
             context, store = self.context(manifest=manifest_id, attempt=attempt), self.store_of(table)
             refuse_removed(store, change.written, "nothing was published; tidemark retry {pipeline}", context)
             if self._commit(change, lambda: self._landed(manifest_id, attempt, summary[DIGEST])):
@@ -419,12 +424,12 @@ class IcebergTarget(LakeTable[Table]):
     def _prepared(
         self, table: Table, evidence: TableEvidence, staged: StagedAttempt, summary: Mapping[str, str]
     ) -> SnapshotChange:
-        """The snapshot that publishes an attempt, on the table as it is; writes the file with its evidence."""
+        """Return the snapshot that publishes an attempt, based on the current table; write its evidence file."""
         manifest_id, attempt = staged.manifest_id, staged.attempt
         context = self.context(manifest=manifest_id, attempt=attempt)
         refuse_other_settings(table.metadata.properties, self.rows.properties(), context)
-        # A later attempt may follow one that the database has lost, so only a first one looks for no rows, and only
-        # where the evidence shows that there are none.
+        # Only a first attempt may skip the search for old rows, and only if the evidence shows that there are none:
+        # a later attempt may follow one that the database has lost.
         first = attempt == 1 and evidence.number > 0 and manifest_id not in evidence.attempts
         store = self.store_of(table)
         with self._catalog(manifest=manifest_id, attempt=attempt):
@@ -448,17 +453,20 @@ class IcebergTarget(LakeTable[Table]):
 
     def _forget_old_evidence(self, table: Table) -> None:
         store = self.store_of(table)
-        with suppress(TidemarkError):  # what stays does no harm
+        with suppress(TidemarkError):  # a file that stays does no harm
             store.delete(outdated((key for key, _ in store.list(FOLDER)), table.metadata))
 
     def _landed(self, manifest_id: int, attempt: int, digest: str) -> bool:
-        """Return whether a commit without a clear answer was done."""
+        """Return whether a commit without a clear answer succeeded."""
         table = self.loaded()
         return self._is_published(table, self.evidence_of(table), manifest_id, attempt, digest)
 
     def _is_published(self, table: Table, evidence: TableEvidence, manifest_id: int, attempt: int, digest: str) -> bool:
-        """Return whether the table has the rows of this attempt; ``Fenced`` when it has others of the same number, or
-        no snapshot that is left says that they are these."""
+        """Return whether the table has the rows of this attempt.
+
+        Raises ``Fenced`` if the table has other rows with the same attempt number, or if no remaining snapshot shows
+        that they are these.
+        """
         if evidence.attempts.get(manifest_id) != attempt:
             return False
         if digest_on_main(table.metadata, manifest_id, attempt) != digest:
@@ -466,7 +474,7 @@ class IcebergTarget(LakeTable[Table]):
         return True
 
     def fence(self) -> None:
-        """Commits a snapshot without rows."""
+        """Commit a snapshot without rows, so that a prepared commit of another process fails."""
         for _ in self.tries():
             table = self.load()
             if table is None:
@@ -478,13 +486,13 @@ class IcebergTarget(LakeTable[Table]):
                 return
 
     def _commit(self, change: SnapshotChange, landed: Callable[[], bool]) -> bool:
-        """Return whether the change was committed; false when others committed first. Without an answer the table
-        tells."""
+        """Return whether the change was committed; false if others committed first. Without a clear answer ``landed``
+        looks at the table."""
         try:
             with self._catalog():
                 change.commit(self._settings.keep_snapshots)
         except CommitFailedException:
-            return landed()  # a repeated request is refused after the first one was done
+            return landed()  # the client may have repeated a request that had succeeded
         except Unavailable:
             if landed():
                 return True
@@ -492,10 +500,11 @@ class IcebergTarget(LakeTable[Table]):
         return True
 
     def named(self, table: Table, manifest_id: int, attempt: int, staged: Collection[str]) -> set[str]:
-        """Return, by key, those staged files of an attempt that a snapshot of main, a branch or a tag names.
+        """Return the keys of those staged files of an attempt that a snapshot of main, a branch or a tag names.
 
-        Reads the manifest files of all snapshots, unless the table says that it has the rows, or a snapshot says that
-        it has added them. Of rows with a key some files may not have been put.
+        If the evidence says that the table has the rows, or a snapshot's summary says that it added them, all files are
+        named. But in a table with a key some files may not have been added. Otherwise the manifest files of all
+        snapshots are read.
         """
         if not staged:
             return set()
@@ -513,7 +522,7 @@ class IcebergTarget(LakeTable[Table]):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The client warns of what is no news here, such as old metadata files that are gone already."""
+    """Silence the client's warnings about what is normal here, such as old metadata files that are gone already."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pyiceberg")
         yield

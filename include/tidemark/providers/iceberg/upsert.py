@@ -1,8 +1,8 @@
-"""A table with one row per key, its newest version: staged rows are merged, and those they replace are deleted.
+"""A table with one row per key, its newest version: staged rows are merged, and the rows that they replace are deleted.
 
-Every row that was staged has its version in the table, so a merge needs no memory of its own: it reads key and version
-of the rows that may have the same key. Rows that lose, staged or standing, are deleted by their position in the commit
-that adds the files; a file of which every row has lost is not added, or leaves the table.
+The rows in the table hold their versions, so a merge needs no memory of its own: it reads key and version of the rows
+that may have the same key. Rows that lose, in the table or staged, are deleted by position in the commit that adds the
+files. If every row of a file has lost, a staged file is not added, and a file of the table is removed.
 """
 
 import json
@@ -50,18 +50,18 @@ from tidemark.sinks.located import Located
 from tidemark.storage.base import ObjectStore
 
 R = TypeVar("R")
-ROWS_AT_ONCE = 1_000_000  # whose keys and versions are in memory, when files are smaller
+ROWS_AT_ONCE = 1_000_000  # rows whose keys and versions are in memory at once, if files are smaller
 NO_POSITIONS = pa.array([], pa.int64())
 
 
 @dataclass
 class _Losers:
-    """The rows that a merge takes out of the table, beside the files that it does not put in."""
+    """The rows that a merge removes from the table; staged files that are not added are not listed here."""
 
     taken_out: list[DataFile] = field(default_factory=list)
     deleted: list[DeletedRows] = field(default_factory=list)
     undone: list[DataFile] = field(default_factory=list)
-    positions: dict[str, pa.Array] = field(default_factory=dict)  # of the rows that are replaced, by the path of a file
+    positions: dict[str, pa.Array] = field(default_factory=dict)  # positions of the replaced rows, by path of the file
 
 
 class CurrentRows(TableRows[Table, FileChanges]):
@@ -75,7 +75,8 @@ class CurrentRows(TableRows[Table, FileChanges]):
     # the merge
 
     def changes(self, table: Table, staged: StagedAttempt, context: Mapping[str, Any]) -> FileChanges:
-        """Reads key and version of all rows in the partitions that the attempt has staged rows of."""
+        """Return the changes of a merge. It reads key and version of all rows in the partitions for which the attempt
+        has staged rows."""
         refuse_equality_deletes(table, context)
         files = staged_files(table, staged.parts)
         current = [task for task in _tasks_beside(table, files) if task.file.file_path not in staged.lost]
@@ -97,14 +98,16 @@ class CurrentRows(TableRows[Table, FileChanges]):
 
     def withdraw(self, table: Table, changes: FileChanges) -> None:
         for file in changes.deletes:
-            with suppress(OSError, TidemarkError):  # what stays does no harm: no snapshot names it
+            with suppress(OSError, TidemarkError):  # a file that stays does no harm: no snapshot names it
                 table.io.delete(file.file_path)
 
     def _read(
         self, table: Table, merge: Merge, staged: Sequence[DataFile], current: Sequence[FileScanTask]
     ) -> dict[int, pa.Array]:
-        """Give a merge the rows of these files; the positions of those that the table deletes, of the files with
-        staged keys."""
+        """Give a merge the rows of these files.
+
+        Return, for each file of the table with staged keys, the positions of its deleted rows.
+        """
         merge.stage(self._rows(table, staged))
         touched = merge.touch(self._rows(table, [task.file for task in current]))
         numbers = pc.unique(touched.column("file")).to_pylist()
@@ -129,7 +132,7 @@ class CurrentRows(TableRows[Table, FileChanges]):
                     yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
                 number += 1
 
-    # what is asked of it
+    # questions about the table
 
     def lost_files(self, table: Table, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[DataFile]]:
         return lost_files(table, store, manifest_id)
@@ -144,8 +147,8 @@ class CurrentRows(TableRows[Table, FileChanges]):
 
     def named_files(self, table: Table) -> list[NamedFile]:
         raise SinkRefused(
-            f"the table {'.'.join(table.name())} has one row for each key, and its files hold the rows that were "
-            "replaced, too",
+            f"the table {'.'.join(table.name())} has one row for each key, but its files also hold rows that were "
+            "replaced",
             next_step="read the table with an engine",
         )
 
@@ -172,14 +175,16 @@ class CurrentRows(TableRows[Table, FileChanges]):
 
 
 def _tasks_beside(table: Table, staged: Sequence[DataFile]) -> list[FileScanTask]:
-    """The files that may have rows of a key that is staged: of the same partition, or of another partitioning."""
+    """Return the files that may have rows with a staged key: those of the same partitions, or of another
+    partitioning."""
     partitions = {file.partition for file in staged}
     spec_id = table.metadata.default_spec_id
     return [task for task in tasks_of(table) if task.file.spec_id != spec_id or task.file.partition in partitions]
 
 
 def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    """The files in their order, in groups that are read at once: a group has few rows, or is a single file."""
+    """Yield the files in their order, in groups that are read at the same time: a group has few rows, or is a single
+    file."""
     group: list[DataFile] = []
     for file in files:
         if group and sum(other.record_count for other in group) + file.record_count > ROWS_AT_ONCE:
@@ -191,7 +196,8 @@ def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _each(read: Callable[[DataFile], Iterable[R]], files: Sequence[DataFile]) -> Iterator[Iterable[R]]:
-    """Yield what is read of each file; of several at the same time, as a store may make each wait."""
+    """Yield the result of ``read`` for each file; reads several at the same time, because a store may be slow to
+    answer."""
     if len(files) == 1:
         yield read(files[0])
     else:
@@ -206,10 +212,10 @@ def _places(by_file: Mapping[int, pa.Array]) -> pa.Table:
 
 
 def _positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
-    """The positions in each file, ascending, of places in the order of files."""
+    """Return the positions in each file, ascending; ``places`` is sorted by file."""
     position, first = places.column("position").combine_chunks(), 0
     by_file = {}
-    for group in pc.value_counts(places.column("file")).to_pylist():  # in the order in which they come
+    for group in pc.value_counts(places.column("file")).to_pylist():  # keeps the order of first occurrence
         by_file[group["values"]] = position.slice(first, group["counts"])
         first += group["counts"]
     return by_file
@@ -218,7 +224,8 @@ def _positions_by_file(places: pa.Table) -> dict[int, pa.Array]:
 def _losers(
     table: Table, current: Sequence[FileScanTask], dead: Mapping[int, pa.Array], replaced: Mapping[int, pa.Array]
 ) -> _Losers:
-    """Return what becomes of the files with rows that are replaced; ``dead`` has the rows that were deleted before."""
+    """Return what becomes of the files with replaced rows; ``dead`` has the rows of each file that were deleted
+    before."""
     losers = _Losers()
     for number, lost in replaced.items():
         task = current[number]
@@ -239,7 +246,7 @@ def _union(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array]) -> int:
-    """The rows of earlier attempts that stay; ``replaced`` has the positions of those that do not, by file."""
+    """Count the rows of earlier attempts that stay; ``replaced`` has the positions of those that do not, by file."""
     if staged.is_first:
         return 0
     count = 0

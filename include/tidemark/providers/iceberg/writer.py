@@ -1,4 +1,4 @@
-"""Writes the rows of one Spark task as Parquet files below the location of the table, each for one partition of it.
+"""Writes the rows of one Spark task as Parquet files below the location of the table, each for one partition.
 
 No snapshot names these files before they are published, so no reader sees them.
 """
@@ -26,7 +26,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class Writer(LakeTableWriter):
-    """Collects rows per (topic, partition of the table)."""
+    """Collects rows by topic and partition of the table."""
 
     fewer_files = "partition by day instead of by hour, or into fewer buckets, or raise sinks.iceberg.max_objects"
     unfit_row = "the table has changed since the attempt began"
@@ -70,7 +70,7 @@ class Writer(LakeTableWriter):
 
 
 def _apart(column: pa.Array) -> pa.Array:
-    """The texts of a column, each after its length: lists of texts that differ also differ when they are joined."""
+    """Return the texts of a column, each after its length. So joined texts differ if any of their parts differ."""
     texts = column.cast(pa.string())
     marked = pc.binary_join_element_wise(pc.binary_length(texts).cast(pa.string()), texts, ":")
     return pc.fill_null(marked, "-")
@@ -81,5 +81,5 @@ def _as_in_table(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain(value: Any) -> Any:
-    """A value of a partition as JSON has it: a date is the number of its day, as in Iceberg."""
+    """Return a partition value for JSON: a date becomes the number of its day, as in Iceberg."""
     return (value - _EPOCH).days if isinstance(value, date) else value

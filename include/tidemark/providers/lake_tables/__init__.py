@@ -1,2 +1,2 @@
-"""The parts that are shared by tables in a lake whose commits carry the evidence of a manifest, whatever their format.
-No kind."""
+"""The parts that all formats of lake tables share: tables whose commits carry the evidence of a manifest. This folder
+is no kind of sink."""

@@ -1,4 +1,4 @@
-"""Compares the rows of a table in a lake with what was published, whatever the format of the table."""
+"""Compares the rows of a lake table with what was published, whatever the format of the table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_o
 
 
 def places_of(publication: Publication) -> pa.Schema:
-    """The columns by which the rows of a published manifest are told apart."""
+    """Return the columns that identify the rows of a published manifest."""
     numbered = [pa.field(NUMBER, pa.int32())] if publication.counts.exploded else []
     return pa.schema([*PLACES, *numbered])
 
@@ -30,7 +30,7 @@ def differences_of_count(manifest: Manifest, publication: Publication, rows: int
 
 
 def differences_of_rows(manifest: Manifest, publication: Publication, rows: pa.Table) -> Iterator[Problem]:
-    """Compares all rows of a manifest, with the columns of ``places_of``, with its ranges and the number of published
+    """Compare all rows of a manifest, with the columns of ``places_of``, with its ranges and its number of published
     rows."""
     yield from differences_of_count(manifest, publication, rows.num_rows)
     places = rows.group_by(rows.column_names, use_threads=False).aggregate([([], "count_all")])
@@ -49,22 +49,22 @@ def differences_of_rows(manifest: Manifest, publication: Publication, rows: pa.T
 
 
 def rows_without_evidence(expected: Expected, ledger: Ledger, present: set[int]) -> Iterator[Problem]:
-    """Manifests of this pipeline with rows in the table that do not count there."""
+    """Yield a problem for each manifest of this pipeline that has rows in the table but no evidence."""
     stray = present - ledger.evidence().keys()
     for manifest_id in sorted(stray - expected.not_own(stray)):
-        what = f"{ledger.target} has rows of it, and does not say so: they were put there by hand"
+        what = f"{ledger.target} has rows of it, but no evidence: they were put there by hand"
         yield Problem(manifest_id, what, f"tidemark replay {ledger.pipeline_name} --manifest {manifest_id}")
 
 
 def problems_of_orphans(ledger: Ledger, orphans: Iterable[int]) -> Iterator[Problem]:
-    """Return what ``MayBeRolledBack`` has seen."""
+    """Yield a problem for each manifest that ``MayBeRolledBack`` has found."""
     for manifest_id in orphans:
         what = f"{ledger.target} has rows of manifest {manifest_id}, which this database does not know, and no evidence"
         yield Problem(None, what, f"tidemark db adopt {ledger.pipeline_name} --why TEXT")
 
 
 def too_few_current_rows(expected: Expected, rows: int) -> Iterator[Problem]:
-    """Name each manifest that had more keys than a table has rows, which are at most ``rows``."""
+    """Yield a problem for each manifest that had more keys than the table has rows, which are at most ``rows``."""
     for manifest, publication in expected.published():
         keys = publication.counts.written - publication.counts.superseded
         if rows < keys and not expected.given_up(manifest.id, publication.attempt):
@@ -72,7 +72,7 @@ def too_few_current_rows(expected: Expected, rows: int) -> Iterator[Problem]:
 
 
 def differences_of_current_rows(expected: Expected, ledger: Ledger, rows_now: StandingRows) -> Iterator[Problem]:
-    """Compares all rows of a table with a key with all publications; ``too_few_current_rows`` counts them."""
+    """Compare all rows of a table with a key with all publications; ``too_few_current_rows`` compares their number."""
     for manifest, publication in expected.published():
         yield from differences_of_manifest(manifest, publication, rows_now.origins.get(manifest.id, []))
     if rows_now.keys < rows_now.rows:
@@ -86,9 +86,11 @@ def differences_of_current_rows(expected: Expected, ledger: Ledger, rows_now: St
 def differences_of_lost_files(
     expected: Expected, ledger: Ledger, lost: Iterable[LostFile[Any]], shown: Mapping[int, int]
 ) -> Iterator[Problem]:
-    """Name each published manifest that may have rows in a lost file, and the lost files that no such manifest has.
+    """Yield a problem for each published manifest that may have rows in a lost file, and for lost files without such a
+    manifest.
 
-    ``shown`` has the attempts that the table shows: where it is another one, that is told apart.
+    ``shown`` has the attempts that the table shows. A manifest for which it shows another attempt is reported
+    elsewhere.
     """
     lost = list(lost)
     published = [

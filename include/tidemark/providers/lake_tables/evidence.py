@@ -1,5 +1,8 @@
-"""The evidence of a table in a lake: which attempt at each manifest is in it. Each commit writes it anew, and names the
-file that holds it, so the evidence goes back with the rows when another program takes the table back."""
+"""The evidence of a lake table: which attempt at each manifest is in it.
+
+Each commit writes it anew, and names the file that holds it. So the evidence goes back with the rows if another program
+rolls the table back.
+"""
 
 import json
 import zlib
@@ -25,16 +28,16 @@ class CountedMerge:
     left: int = 0
 
     def about(self) -> dict[str, str]:
-        """Return what the commit says of it."""
+        """Return the counts as properties of the commit."""
         return {f"tidemark.{name}": str(count) for name, count in vars(self).items()}
 
 
 @dataclass(frozen=True)
 class TableEvidence:
-    """``attempts`` has the attempt by manifest. ``number`` is that of the commit that wrote the evidence: no other one
-    ever gets it. It is 0 while nothing was published, or when nobody can tell what was.
+    """The attempt at each manifest whose rows the table has, in ``attempts``.
 
-    ``merges`` has what became of the rows of each manifest, where the table has one row per key.
+    ``number`` is unique for the commit that wrote the evidence. It is 0 if nothing was published, or if nothing shows
+    what was. In a table with one row per key ``merges`` has the row counts of each manifest.
     """
 
     number: int = 0
@@ -48,7 +51,8 @@ class TableEvidence:
         return TableEvidence(number, {**self.attempts, manifest_id: attempt}, merges)
 
     def text(self) -> str:
-        """Compressed: ascending ids are written as steps, which are mostly 1, so a manifest takes less than a byte."""
+        """Return the evidence as compressed text. Ids are written as steps, which are mostly 1: less than a byte for a
+        manifest."""
         ids = sorted(self.attempts)
         steps = [after - before for before, after in pairwise([0, *ids])]
         attempts = [self.attempts[manifest_id] for manifest_id in ids]
@@ -58,7 +62,7 @@ class TableEvidence:
 
     @classmethod
     def of_text(cls, text: str | bytes) -> "TableEvidence | None":
-        """None for a damaged text."""
+        """Return the evidence in a text; None if the text is damaged."""
         try:
             number, steps, attempts, *merges = json.loads(zlib.decompress(b64decode(text)))
             ids = list(accumulate(steps))

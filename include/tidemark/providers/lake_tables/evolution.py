@@ -1,7 +1,7 @@
-"""Compares the columns of a table with those that rows have, also inside structs, lists and maps.
+"""Compares the columns of a table with those of rows, also inside structs, lists and maps.
 
-Both are columns of Arrow, as the library of the format has them. A path is written as DDL does: ``lines.element.sku``
-is a field of the structs in the list ``lines``, and ``prices.value`` the values of the map ``prices``.
+Both are Arrow columns, as the library of the format returns them. A path is written as in DDL: ``lines.element.sku`` is
+a field of the structs in the list ``lines``, and ``prices.value`` the values of the map ``prices``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from tidemark.providers.lake_tables.nested import is_list, list_like
 from tidemark.sinks.storable_names import refuse_clash
 
 Path = tuple[str, ...]
-Described = Callable[[pa.DataType], str]  # a type in the words of the format
+Described = Callable[[pa.DataType], str]  # returns a type as the format writes it
 _WHOLE: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 @dataclass(frozen=True)
 class MissingField:
-    """A column that rows have and the table does not, or such a field inside a column; ``beside`` are the fields that
-    the table has there."""
+    """A column, or a field inside one, that rows have and the table does not; ``beside`` are the table's fields at that
+    place."""
 
     path: Path
     type: pa.DataType
@@ -35,8 +35,10 @@ class MissingField:
 
 @dataclass(frozen=True)
 class NarrowField:
-    """A column, or a part of one, whose type in the table cannot hold the values of the rows. ``is_key``: it is the key
-    of a map, or a part of one."""
+    """A column, or a part of one, whose type in the table cannot hold the values of the rows.
+
+    ``is_key`` is true for the key of a map, or a part of such a key.
+    """
 
     path: Path
     actual: pa.DataType
@@ -45,24 +47,24 @@ class NarrowField:
 
     @property
     def can_be_widened(self) -> bool:
-        """Return whether the type of the rows takes all values of the table, so that its files need no change."""
+        """Return whether the type of the rows can hold all values of the table, so that its files need no change."""
         return not self.is_key and _fits(self.needed, self.actual)
 
 
 @dataclass(frozen=True)
 class _Required:
-    """A column of the table, or a field inside one, that may not be null, and that rows do not have."""
+    """A required column of the table, or a required field inside one, that rows do not have."""
 
     path: Path
 
 
 def missing_fields(actual: pa.Schema, needed: pa.Schema) -> list[MissingField]:
-    """Return what rows have and the table does not, each with its type in the rows."""
+    """Return the fields that rows have and the table does not, each with its type in the rows."""
     return [part for part in _differences(list(actual), list(needed), ()) if isinstance(part, MissingField)]
 
 
 def narrow_fields(actual: pa.Schema, needed: pa.Schema) -> list[NarrowField]:
-    """Return what rows have with a wider type that the table can have too."""
+    """Return the fields whose type in the table can be widened to that of the rows."""
     parts = _differences(list(actual), list(needed), ())
     return [part for part in parts if isinstance(part, NarrowField) and part.can_be_widened]
 
@@ -76,10 +78,10 @@ def refuse_misfits(
     *,
     widens: bool = False,
 ) -> None:
-    """Raise ``SinkRefused`` for a column, or a field inside one, that rows with ``needed`` do not fit.
+    """Raise ``SinkRefused`` if rows with the columns ``needed`` do not fit the table's columns.
 
-    ``next_steps``: of ``type`` and ``null``, what to do about such a column, where {name} is its path. ``widens``: the
-    table gets a wider type where it can have one.
+    ``next_steps`` has, for ``type`` and ``null``, what to do about such a column; {name} is its path. With ``widens``
+    the table gets a wider type if possible.
     """
     for part in _differences(list(actual), list(needed), ()):
         if isinstance(part, MissingField):
@@ -102,7 +104,7 @@ def refuse_misfits(
 
 
 def extended(actual: pa.DataType, needed: pa.DataType) -> pa.DataType:
-    """Return the type of the table with the fields that it does not have, behind its own."""
+    """Return the table's type with the missing fields added after its own."""
     if pa.types.is_struct(actual) and pa.types.is_struct(needed):
         wanted = {field.name: field for field in needed}
         own = [
@@ -120,7 +122,8 @@ def extended(actual: pa.DataType, needed: pa.DataType) -> pa.DataType:
 
 
 def required_paths(columns: Iterable[pa.Field], within: Path = ()) -> Iterator[Path]:
-    """The paths of the columns, and of the fields inside them, that may not be null; those of Tidemark are left out."""
+    """Yield the paths of the required columns, and of the required fields inside columns. Tidemark's own columns are
+    left out."""
     for field in columns:
         path = (*within, field.name)
         if not within and field.name.startswith("_"):
@@ -140,7 +143,7 @@ def _required_inside(kind: pa.DataType, path: Path) -> Iterator[Path]:
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """Return the type with every field inside it one that may be null, so that others can be added."""
+    """Return the type with every field inside it nullable, so that others can be added."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -180,7 +183,7 @@ def _differences_of_types(
 
 
 def _fits(actual: pa.DataType, needed: pa.DataType) -> bool:
-    """Return whether values of the type ``needed`` can be stored, because it is the same or a narrower one."""
+    """Return whether the table's type can store values of the type ``needed``: it is the same type, or a wider one."""
     if actual in _WHOLE and needed in _WHOLE:
         return _WHOLE.index(actual) >= _WHOLE.index(needed)
     if pa.types.is_decimal(actual) and pa.types.is_decimal(needed):

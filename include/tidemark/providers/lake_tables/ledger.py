@@ -1,4 +1,5 @@
-"""The ledger of a table that itself says which attempt at each manifest is in it; records are files beside it."""
+"""The ledger of a table that itself says which attempt at each manifest is in it. Records are files beside the
+table."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from tidemark.sinks.object_store.record_files import record_in
 
 
 class LakeTableLedger(Ledger):
-    """A table has the manifests of one pipeline."""
+    """The ledger of one table, which has the manifests of one pipeline."""
 
     record_word: ClassVar[str | None] = "rows"
     table: LakeTable[Any]
@@ -25,6 +26,6 @@ class LakeTableLedger(Ledger):
 
     def record(self, name: RecordName) -> dict[str, Any] | None:
         if self.recorded_attempt(name.manifest_id) != name.attempt:
-            return None  # the file of an attempt that did not commit, or has been replaced
+            return None  # the record is of an attempt that did not commit, or that was replaced
         store = self.table.store_if_known()
         return record_in(store, name) if store else None

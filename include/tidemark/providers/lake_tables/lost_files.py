@@ -1,4 +1,4 @@
-"""The files with rows that a table names and that are not there as they were written."""
+"""Finds data files that a table names and that are missing or have another size."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Final, Generic, TypeVar
 from tidemark.providers.lake_tables.evidence import TableEvidence
 from tidemark.storage.base import ObjectStore
 
-F = TypeVar("F")  # a file, as the library of the format has it
-NO_MANIFEST: Final = (0, 0)  # ids begin with 1
+F = TypeVar("F")  # the class of files in the library of the format
+NO_MANIFEST: Final = (0, 0)  # the ids of manifests begin with 1
 ANY_MANIFEST: Final = (1, 2**63)
 
 
 @dataclass(frozen=True)
 class LostFile(Generic[F]):
-    """A file with rows that nobody can read: it, or a file that deletes some of its rows, is not there any more.
+    """A data file that cannot be read, because it, or a delete file of its rows, is missing or has another size.
 
     ``manifests`` are the lowest and the highest manifest that may have rows in it.
     """
@@ -28,9 +28,9 @@ class LostFile(Generic[F]):
 
 
 def wrong_files(store: ObjectStore, sizes: Mapping[str, int], *, listed: bool) -> dict[str, str]:
-    """Return what is wrong with those of some files, by key, that do not have these sizes in a store.
+    """Return what is wrong with the files that do not have these sizes in the store, by key.
 
-    ``listed``: the store lists all that it has, instead of being asked for each file.
+    With ``listed`` the store lists all its files; without it, it is asked for each file.
     """
     if not listed and store.has(sizes):
         return {}
@@ -49,8 +49,10 @@ def wrong_file(path: str, size: int, actual: int | None) -> str:
 
 
 def evidence_without(evidence: TableEvidence, lost: Iterable[LostFile[F]]) -> TableEvidence:
-    """The evidence of a table from which these files are dropped: it vouches no more for manifests that may have had
-    rows there, so an audit names them until they are replayed."""
+    """Return the evidence without the manifests that may have had rows in these lost files.
+
+    So an audit reports these manifests until they are replayed.
+    """
     lost = list(lost)
     kept = {
         manifest_id: attempt

@@ -1,8 +1,8 @@
-"""Merges the staged rows of an attempt into a table of current rows: which of them are put, and which they replace.
+"""Merges the staged rows of an attempt into a table of current rows: decides which are added, and which they replace.
 
-Rows are known here by key, version and place only. The newest version of a key wins: (``order_by``, log generation,
-topic, partition, offset, attempt). Of one record the row of the higher attempt wins in any case. So the table is the
-same in whatever order, and however often, manifests are merged.
+A merge knows only key, version and place of rows. The newest version of a key wins: (``order_by``, log generation,
+topic, partition, offset, attempt). Of two rows of one record the row of the higher attempt always wins. So the table is
+the same in whatever order, and however often, manifests are merged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,8 @@ PLACES: Final = pa.schema({"file": pa.int32(), "position": pa.int64()})
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows of one file: ``columns`` has those of key and version, ``positions`` the place of each row in the file."""
+    """Rows of one file: ``columns`` holds the columns of key and version, ``positions`` the place of each row in the
+    file."""
 
     file: int
     positions: pa.Array
@@ -29,21 +30,23 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class Merged:
-    """The result of a merge, by file and position: ``kept`` staged rows are put, ``dropped`` ones are not; ``replaced``
-    rows leave the table."""
+    """The result of a merge, by file and position.
+
+    ``kept`` staged rows are added to the table, ``dropped`` ones are not. ``replaced`` rows are removed from the table.
+    """
 
     kept: pa.Table
     dropped: pa.Table
     replaced: pa.Table
-    superseded: int  # staged rows with a newer row of the same key among those staged
-    stale: int  # staged rows, each the newest of its key, with a newer row in the table
+    superseded: int  # staged rows that lost to a newer staged row of their key
+    stale: int  # the other staged rows that lost: the table has a newer row of their key
 
 
 class Merge(ExitStack):
-    """One merge. First ``stage``, then ``touch``, then, where a table marks rows as deleted, ``drop_deleted``."""
+    """One merge. Call ``stage``, then ``touch``, then ``drop_deleted`` if the table marks rows as deleted."""
 
     def __init__(self, columns: pa.Schema, key: Sequence[str], order_by: str | None) -> None:
-        """``columns`` has the columns of key and version, with the types that the table has."""
+        """Open a workspace; ``columns`` are the columns of key and version, with the table's types."""
         super().__init__()
         self._key = list(key)
         self._order_by = order_by
@@ -59,7 +62,7 @@ class Merge(ExitStack):
 
     @staticmethod
     def needed(key: Sequence[str], order_by: str | None) -> list[str]:
-        """The names of the columns that a merge reads."""
+        """Return the names of the columns that a merge reads."""
         return list(dict.fromkeys([*key, *([order_by] if order_by else []), *VERSION]))
 
     def stage(self, rows: Iterable[KeyedRows]) -> Self:
@@ -69,12 +72,12 @@ class Merge(ExitStack):
         return self
 
     def touch(self, rows: Iterable[KeyedRows]) -> pa.Table:
-        """Take rows of the table, of which those with a staged key are remembered; the places of these."""
+        """Take rows of the table, and keep those with a staged key; return the places of these."""
         self._workspace.take("touch", self._schema, self._batches(rows))
         return self._workspace.table("touched_places")
 
     def drop_deleted(self, places: pa.Table) -> None:
-        """Forget rows that the table marks as deleted: ``places`` has their file and position."""
+        """Forget rows that the table marks as deleted; ``places`` has their file and position."""
         self._workspace.take("drop_deleted", PLACES, places.cast(PLACES).to_batches())
 
     def merged(self) -> Merged:
@@ -84,7 +87,7 @@ class Merge(ExitStack):
         return Merged(kept, dropped, replaced, superseded=staged - newest, stale=newest - merged)
 
     def lacking(self) -> int:
-        """The staged keys of which the table has no row of this version or a newer one."""
+        """Count the staged keys for which the table has no row of the same or a newer version."""
         [[lacking]] = self._workspace.rows("count_lacking")
         return int(lacking)
 
@@ -100,11 +103,11 @@ class Merge(ExitStack):
 
 
 def key_type(columns: pa.Schema, key: Sequence[str]) -> pa.DataType:
-    """The type of a key as one value."""
+    """Return the type of a key as one value."""
     return pa.struct([columns.field(name).with_nullable(True) for name in key])
 
 
 def keys_of(rows: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    """The keys of rows, each as one value of this type."""
+    """Return the keys of rows, each as one value of this type."""
     fields = list(kind)
     return pa.StructArray.from_arrays([rows.column(field.name).cast(field.type) for field in fields], fields=fields)

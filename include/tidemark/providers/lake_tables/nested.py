@@ -1,6 +1,6 @@
-"""Arrays of structs, lists and maps with other types inside: fields by their names, and what is null stays null.
+"""Converts arrays of structs, lists and maps to other types inside. Fields are matched by name; a null stays null.
 
-Arrow casts neither a struct to one with other fields, nor, below a list, does PyIceberg keep which lists are null.
+Arrow cannot cast a struct to one with other fields. PyIceberg can, but does not keep which lists below a list are null.
 """
 
 from typing import Any, TypeVar
@@ -14,8 +14,10 @@ A = TypeVar("A", pa.Array, pa.ChunkedArray)
 
 
 def conformed_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return the columns of ``rows`` that ``columns`` names, with their types; see ``conformed``. Raises
-    ``ArrowInvalid`` also for a null in a column that may not be null."""
+    """Return the columns of ``rows`` that ``columns`` names, with their types; see ``conformed``.
+
+    Raises ``ArrowInvalid`` also for a null in a required column.
+    """
     arrays = [conformed(rows.column(field.name), field.type) for field in columns]
     for field, column in zip(columns, arrays, strict=True):
         if column.null_count and not field.nullable:
@@ -24,8 +26,11 @@ def conformed_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
 
 
 def conformed(column: A, kind: pa.DataType) -> A:
-    """Return the values with the type ``kind``: a field that they do not have is null, one that it does not have is
-    left out, at any depth. Raises ``ArrowInvalid`` for a value that does not fit."""
+    """Return the values with the type ``kind``: at any depth missing fields become null, and fields not in ``kind`` are
+    dropped.
+
+    Raises ``ArrowInvalid`` for a value that does not fit.
+    """
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([conformed(chunk, kind) for chunk in column.chunks], kind)
     if column.type == kind:
@@ -53,7 +58,7 @@ def conformed(column: A, kind: pa.DataType) -> A:
 
 
 def _never_null(part: pa.Array, structs: pa.Array, name: str) -> pa.Array:
-    """Return a field of structs that may not be null: where a struct is null, it has any value, which nobody sees."""
+    """Return a required field of structs. Inside a null struct it gets an arbitrary value, which nobody sees."""
     if not part.null_count:
         return part
     if pc.any(pc.and_(part.is_null(), structs.is_valid())).as_py():
@@ -73,7 +78,7 @@ def _any_value(kind: pa.DataType) -> Any:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether values are lists of any length; PyIceberg has those with wide offsets."""
+    """Return whether values are lists of any length. PyIceberg makes lists with 64-bit offsets."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
@@ -83,16 +88,17 @@ def list_like(kind: pa.DataType, element: pa.Field) -> pa.DataType:
 
 
 def with_elements(lists: pa.Array, elements: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the same lists with other elements, which stand where those of ``lists.values`` stand."""
+    """Return the same lists with other elements, at the positions of ``lists.values``."""
     made, offset = (pa.LargeListArray, pa.int64()) if pa.types.is_large_list(kind) else (pa.ListArray, pa.int32())
     return made.from_arrays(_offsets(lists, offset), elements, type=kind, mask=lists.is_null())
 
 
 def with_entries(maps: pa.MapArray, keys: pa.Array, items: pa.Array, kind: pa.MapType) -> pa.MapArray:
-    """Return the same maps with other keys and values, which stand where those of the maps stand."""
+    """Return the same maps with other keys and values, at the positions of the old ones."""
     return pa.MapArray.from_arrays(_offsets(maps, pa.int32()), keys, items, type=kind, mask=maps.is_null())
 
 
 def _offsets(lists: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A copy that begins at 0: Arrow takes no slice of offsets together with a mask."""
+    """Copy the offsets into an array that begins at 0, because Arrow accepts no slice of offsets together with a
+    mask."""
     return pa.array(lists.offsets.to_numpy(zero_copy_only=False), kind)

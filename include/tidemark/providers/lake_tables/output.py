@@ -1,4 +1,4 @@
-"""The output of a table in a lake: what its commits say, and where the row of a record is."""
+"""The output of a lake table: what its commits contain, and where the row of a record is."""
 
 import json
 from abc import abstractmethod
@@ -49,7 +49,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return self.table.load() is not None
 
     def storable(self, declared: Storable) -> Storable:
-        """Null only where the table takes it."""
+        """Declare the columns that may not be null, as the table defines them."""
         table = self.table.load()
         paths = () if table is None else tuple(required_paths(self.table.columns_of(table)))
         return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
@@ -61,7 +61,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return store
 
     def prepare(self, work: Work) -> None:
-        """Checks, or creates, the table and its columns, and notes that the attempt stages."""
+        """Check, or create, the table and its columns, and note that the attempt may stage."""
         self._columns = self._stored_columns(work.decode, work.transforms)
         self.table.generations = work.generations() if self.table.keyed else []
         table = self.table.check(self._columns)
@@ -71,7 +71,8 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
 
     def _refuse_null_of_deletions(self, table: Any, work: Work) -> None:
-        """A deletion tells the columns of its key alone."""
+        """Raise ``SinkRefused`` for a required column that a deletion does not fill; a deletion fills only the columns
+        of its key."""
         columns = columns_after(work.decode, work.transforms)
         emptied = {*columns.schema.names} - {*columns.of_tombstones} if columns.of_tombstones else set()
         for path in required_paths(self.table.columns_of(table)):
@@ -86,9 +87,10 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return stored_columns(decode, transforms, keyed=self.table.keyed)
 
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: put files and the record into their places, where no reader looks yet, commit, then mark.
+        """Do the steps 2 to 4: put dead letters, rows and the record at their final places, commit, then set the mark.
 
-        A restored database gives a number out again: the record of an older life is not replaced by another one.
+        No reader looks at these places before the commit. A restored database may reuse an attempt number: a record
+        that another attempt wrote under it is not overwritten.
         """
         fence()
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
@@ -116,17 +118,18 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return StagedAttempt(receipt.manifest_id, receipt.attempt, self.parts(receipt, ObjectKind.DATA))
 
     def rows_in_place(self, staged: StagedAttempt) -> list[str]:
-        """The keys of the files with rows that were staged where they stay."""
+        """Return the keys of the files with rows that were staged at their final paths."""
         del staged
         return []
 
     @abstractmethod
     def commit(self, staged: StagedAttempt, about: Mapping[str, str], fence: Fence, *, again: bool) -> None:
-        """Make the staged rows those of the manifest, in one commit, which says ``about``. ``again``: the attempt has
-        its rows in the table, and its record beside it.
+        """Make the staged rows those of the manifest, in one commit with the properties ``about``.
 
-        Raises ``Fenced`` when a higher attempt has its rows in the table, or another one of the same number, and what
-        ``fence`` raises.
+        ``again`` is true if the table has the rows of the attempt already, and its record lies beside the table.
+
+        Raises ``Fenced`` if the table has the rows of a higher attempt, or of another attempt with the same number, and
+        what ``fence`` raises.
         """
 
     def named_files(self) -> list[NamedFile]:
@@ -136,14 +139,16 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             return self.table.rows.named_files(table)
 
     def wait_for_lower(self, manifest_id: int) -> None:
-        """Makes the commit of a lower attempt fail, if one may be about to commit."""
+        """Make the commit of a lower attempt fail, if one may be about to commit."""
         store = self.table.store_if_known()
         if store is not None and store.folders(manifest_staging(manifest_id)):
             self.table.fence()
 
     def has(self, receipt: Receipt) -> bool:
-        """Return whether all dead letters are there, and all files that may have rows of the manifest: the rows were
-        committed together with the evidence."""
+        """Return whether all dead letters exist, and all files that may have rows of the manifest.
+
+        The rows were committed together with the evidence, so files alone need a check.
+        """
         if not self.exists():
             return False
         with self.table.reading(manifest=receipt.manifest_id) as table:
@@ -152,7 +157,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
             return has_dead_letters and not self.table.rows.lost_files(table, store, receipt.manifest_id)
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """The dead letters must be as they were written, and the rows those of ``now``."""
+        """Return whether the dead letters are as they were written, and the table has the rows of ``now``."""
         dead = self.parts(before, ObjectKind.DEAD_LETTER)
         if not self.has(before) or changed(self.dead_letter_store(), dead):
             return False
@@ -167,7 +172,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return replace(counts, superseded=merge.superseded, stale=merge.stale) if merge else counts
 
     def merge_of(self, receipt: Receipt) -> CountedMerge | None:
-        """Return what became of the rows of an attempt in a table with a key; None when the table does not say it."""
+        """Return the row counts of an attempt in a table with a key; None if the table has no counts for it."""
         evidence = self.table.evidence()
         already_committed = evidence.attempts.get(receipt.manifest_id) == receipt.attempt
         return evidence.merges.get(receipt.manifest_id) if already_committed else None
@@ -180,8 +185,11 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return {manifest_id: _newest_record(store, self.pipeline_name, manifest_id) for manifest_id in ids}
 
     def discard(self, receipt: Receipt) -> None:
-        """Removes the dead letters of an attempt that is not in the table. Its record stays, since the rows may return
-        with an older version of the table. Its files of rows are staging, or older versions may name them."""
+        """Remove the dead letters of an attempt that is not in the table.
+
+        Its record stays, because the rows may return with an older version of the table. Its files of rows belong to
+        staging, or older versions may name them.
+        """
         store = self.table.store_if_known()
         if store is None or self._ledger.recorded_attempt(receipt.manifest_id) == receipt.attempt:
             return
@@ -206,7 +214,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
     def _located_dead_letter(
         self, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located | None:
-        """The file that holds a record as a dead letter; None when none does."""
+        """Return the file that holds a record as a dead letter; None if no file does."""
         store = self.dead_letter_store()
         files = self.parts(receipt, ObjectKind.DEAD_LETTER)
         file = next((file for file in files if holds(store, file, at, offset)), None)
@@ -216,7 +224,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         return Located(self.name, published.attempt, RecordStatus.HELD, "a dead letter", ObjectKind.DEAD_LETTER, place)
 
     def about(self, record: Record) -> dict[str, str]:
-        """Return what the commit says of a record to people and programs that have no manifest database."""
+        """Return the properties of the commit, for readers without access to the manifest database."""
         ranges = [range_from(part) for part in record["ranges"]]
         places = [f"{covered.at.topic}-{covered.at.partition}[{covered.start},{covered.end})" for covered in ranges]
         return {
@@ -229,7 +237,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
 
 def _newest_record(store: ObjectStore, pipeline_name: str, manifest_id: int) -> dict[str, Any] | None:
-    """The record of the highest attempt at a manifest, whether it is published or not."""
+    """Return the record of the highest attempt at a manifest, whether it is published or not."""
     folder = f"{RECORDS}/{pipeline_name}"
     names = [RecordName.parse(key) for key in store.names(folder, beginning=f"{manifest_id:010d}.")]
     newest = max((name for name in names if name), key=lambda name: name.attempt, default=None)

@@ -1,6 +1,6 @@
--- DuckDB's SQL. Rows have a key, a version, and their place: file and position. The key is one value, also of several
--- columns. A row without an offset is none of ours: any version is newer. So is any value of order_by than none, which
--- rows have from before the column was there.
+-- DuckDB's SQL. Rows have a key, a version, and their place: file and position. The key is one value, even if it has
+-- several columns. A row without an offset was added by others: any version is newer. A null order_by, which rows have
+-- that are older than the column, is lower than any value.
 
 -- name: version_descending
 "offset" IS NULL, order_by DESC NULLS LAST, log_generation DESC NULLS LAST, topic DESC NULLS LAST,
@@ -25,8 +25,8 @@ SELECT file, position FROM touched;
 DELETE FROM touched USING incoming WHERE touched.file = incoming.file AND touched.position = incoming.position;
 
 -- name: merge
--- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower, behind
--- another record of its key.
+-- Of two rows of one record, the higher attempt's was made by newer code. It wins, even if that code gives it a lower
+-- order_by than another record of its key has.
 CREATE TABLE winners AS
 WITH made_again AS (
     SELECT touched.file, touched.position FROM touched JOIN staged
@@ -65,7 +65,7 @@ SELECT file, position FROM touched ANTI JOIN (SELECT file, position FROM winners
 ORDER BY file, position;
 
 -- name: count_lacking
--- Keys of staged rows without a standing row of this version or a newer one; attempts do not count.
+-- Staged keys for which the table has no row of the same or a newer version; attempts are not compared.
 WITH rivals AS (
     SELECT key, order_by, log_generation, topic, topic_partition, "offset", 0 AS attempt, true AS is_new FROM newest
     UNION ALL

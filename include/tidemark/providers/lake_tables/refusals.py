@@ -1,4 +1,4 @@
-"""The errors of tables in a lake that every format has; ``context`` is that of the table."""
+"""Errors of lake tables in any format. ``context`` is that of the table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from tidemark.storage.base import ObjectStore
 
 
 def no_table(context: Mapping[str, Any]) -> SinkRefused:
-    """An attempt has prepared the table, and it is gone."""
+    """Return the error for a table that an attempt has prepared, and that no longer exists."""
     return SinkRefused(
         "the table does not exist",
         next_step="restore it, or let auto_create make a new one" + THEN_RETRY,
@@ -31,7 +31,7 @@ def no_columns(names: Sequence[str], described: str, context: Mapping[str, Any])
 
 
 def file_gone(error: OSError, context: Mapping[str, Any]) -> SinkRefused:
-    """A file that the table names was removed by another program."""
+    """Return the error for a file that the table names and another program has removed."""
     return SinkRefused(
         f"file {error.filename or error} of the table is gone",
         next_step="restore it; or put its rows there again: tidemark audit {pipeline} names the manifests to replay; "
@@ -41,14 +41,16 @@ def file_gone(error: OSError, context: Mapping[str, Any]) -> SinkRefused:
 
 
 def refuse_removed(store: ObjectStore, sizes: Mapping[str, int], next_step: str, context: Mapping[str, Any]) -> None:
-    """Raise ``WorkFailed`` when one of the new files is not there as it was written: programs remove files that no
-    version of the table names."""
+    """Raise ``WorkFailed`` if a new file is missing or has another size.
+
+    Programs remove files that no version of the table names.
+    """
     for what in wrong_files(store, sizes, listed=False).values():
         raise WorkFailed(f"{what}, right when the table was to name it", next_step=next_step, **context)
 
 
 def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:
-    """The error of an attempt with a number that a restored database has used a second time."""
+    """Return the error of an attempt whose number a restored database has used a second time."""
     return Fenced(
         f"attempt {attempt} is fenced: another attempt of this number has put other rows, for a database that was "
         "restored since",
@@ -59,8 +61,10 @@ def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:
 
 
 def restored_meanwhile(context: Mapping[str, Any]) -> LakeConflict:
-    """A table went back between two tries of a commit. The second one, on top of that, would hide it: positions of the
-    target would only grow."""
+    """Return the error for a table that went back between two tries of a commit.
+
+    A second try on top of it would hide this, because the positions of the target would grow as usual.
+    """
     return LakeConflict(
         "another program restored an older version of the table while this commit was tried",
         next_step="nothing was published; tidemark retry {pipeline} says how to go on",
@@ -70,8 +74,8 @@ def restored_meanwhile(context: Mapping[str, Any]) -> LakeConflict:
 
 @contextmanager
 def storing(sink: str, next_step: str, context: Mapping[str, Any]) -> Iterator[None]:
-    """Translate errors of the store, and of rows that do not fit the columns of the table or have a column that it lost
-    meanwhile."""
+    """Translate errors of the store, and errors of rows that do not fit the table's columns or have a column that the
+    table has lost."""
     try:
         with staging_of(sink, **context):
             yield

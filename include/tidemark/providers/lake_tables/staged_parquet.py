@@ -1,4 +1,4 @@
-"""A staged Parquet file of one task, with the digest and the offsets of what is in it."""
+"""A staged Parquet file of one task, with the digest and the offsets of its rows."""
 
 from typing import BinaryIO
 
@@ -17,7 +17,8 @@ class StagedParquet(StagedFile):
         self._writer = self._parquet = pq.ParquetWriter(self._file, schema, compression="zstd")
 
     def append(self, rows: pa.Table, measured: pa.Table | None = None) -> None:
-        """``measured`` are the rows that decide digest and offsets, with the columns of ``HASH_COLUMNS``."""
+        """Write ``rows``. Digest and offsets are computed from ``measured``, which also has the columns of
+        ``HASH_COLUMNS``."""
         self._parquet.write_table(rows, row_group_size=GROUP_ROWS)
         if measured is None:
             self.rows += rows.num_rows

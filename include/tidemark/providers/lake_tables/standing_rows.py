@@ -1,4 +1,4 @@
-"""The rows that a table of current rows has, by what made them: an audit compares them with what was published."""
+"""Counts the rows of a table of current rows by their origin; an audit compares the counts with what was published."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,11 @@ _ORIGIN = ("_manifest_id", "_topic", TOPIC_PARTITION, "_offset", ATTEMPT)
 
 @dataclass(frozen=True)
 class StandingRows:
-    """``origins`` has of each manifest the first and last offset and the number of rows, by partition and attempt; an
-    attempt of 0 stands for none. ``rows`` counts all rows, ``keys`` all keys."""
+    """The counted rows of a table.
+
+    ``origins`` has, for each manifest, the first and last offset and the number of rows, by partition and attempt. An
+    attempt of 0 means that rows have none. ``rows`` counts all rows, ``keys`` all keys.
+    """
 
     origins: dict[int, list[dict[str, Any]]]
     rows: int
@@ -30,7 +33,7 @@ class StandingRows:
 
     @classmethod
     def of(cls, columns: pa.Schema, key: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Self:
-        """Count all rows of a table; ``columns`` has those that are needed, with the types of the table."""
+        """Count all rows of a table. ``columns`` has the needed columns, with the types of the table."""
         kinds = [columns.field(name).type for name in _ORIGIN]
         schema = pa.schema(
             [pa.field("key", key_type(columns, key))]

@@ -1,4 +1,4 @@
-"""One table in a lake as one sink of a pipeline sees it, whatever its format."""
+"""One lake table as one sink of a pipeline sees it, whatever its format."""
 
 import time
 from abc import ABC, abstractmethod
@@ -14,13 +14,16 @@ from tidemark.providers.lake_tables.refusals import no_table
 from tidemark.providers.lake_tables.table_rows import T, TableRows
 from tidemark.storage.base import ObjectStore
 
-TRIES: Final = 20  # of a commit, while others commit to the same table
-PAUSE_S: Final = 0.2  # after a refused commit; grows with each try
+TRIES: Final = 20  # tries of a commit while others commit to the same table
+PAUSE_S: Final = 0.2  # pause after a refused commit; grows with each try
 
 
 class LakeTable(ABC, Generic[T]):
-    """``keyed``: whether rows have a version, by which the newest of each key stands. Then ``generations`` has topic,
-    partition and log generation of each range of the attempt that is prepared."""
+    """One table of one sink.
+
+    ``keyed`` is true if rows have a version, of which the newest of each key is kept. Then ``generations`` has topic,
+    partition and log generation of each range of the attempt that was prepared.
+    """
 
     rows: TableRows[T, Any]
 
@@ -35,7 +38,7 @@ class LakeTable(ABC, Generic[T]):
 
     @abstractmethod
     def load(self) -> T | None:
-        """The newest state of the table; None when it is not there."""
+        """Return the newest state of the table; None if the table does not exist."""
 
     def loaded(self) -> T:
         table = self.load()
@@ -45,22 +48,23 @@ class LakeTable(ABC, Generic[T]):
 
     @contextmanager
     def reading(self, **more: object) -> Iterator[T]:
-        """The table, while its rows are read; ``more`` is context of errors."""
+        """Yield the table, while its rows are read; ``more`` is context of errors."""
         del more
         yield self.loaded()
 
     @abstractmethod
     def store_of(self, table: T) -> ObjectStore:
-        """The location of the table."""
+        """Return the store at the location of the table."""
 
     def store_if_known(self) -> ObjectStore | None:
-        """The same; None when nobody knows it, since there is no table."""
+        """Return the store at the location of the table; None if the table does not exist, so that its location is
+        unknown."""
         table = self.load()
         return None if table is None else self.store_of(table)
 
     @abstractmethod
     def columns_of(self, table: T) -> pa.Schema:
-        """The columns of the table as Arrow fields."""
+        """Return the columns of the table as Arrow fields."""
 
     def evidence(self) -> TableEvidence:
         table = self.load()
@@ -68,25 +72,27 @@ class LakeTable(ABC, Generic[T]):
 
     @abstractmethod
     def evidence_of(self, table: T) -> TableEvidence:
-        """Return what the table says of itself; ``number`` is 0 when nobody can tell."""
+        """Return the evidence in the table; its ``number`` is 0 if the table shows none."""
 
     @abstractmethod
     def manifests_without_evidence(self, table: T) -> set[int]:
-        """The manifests with rows in the table that the evidence does not name, where this is known at little cost."""
+        """Return the manifests with rows in the table that the evidence does not name, as far as this can be found
+        cheaply."""
 
     @abstractmethod
     def check(self, columns: pa.Schema, *, change: bool = True) -> T | None:
-        """The table with all ``columns``; creates it and what it lacks. Raises ``SinkRefused`` when it cannot be used.
+        """Return the table with all ``columns``; create it, or what it lacks. Raises ``SinkRefused`` if it cannot be
+        used.
 
         Without ``change`` nothing is created, and None means that an attempt would create the table.
         """
 
     @abstractmethod
     def fence(self) -> None:
-        """Commit nothing new: what was built on an older state of the table is refused from now on."""
+        """Make a commit without changes, so that commits based on an older state of the table fail from now on."""
 
     def tries(self, **more: object) -> Iterator[None]:
-        """One for each try of a commit, with a pause behind it; raises ``Unavailable`` after the last."""
+        """Yield once for each try of a commit, with a pause after each; raise ``Unavailable`` after the last."""
         for number in range(1, TRIES + 1):
             yield
             time.sleep(PAUSE_S * number)

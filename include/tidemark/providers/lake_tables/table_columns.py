@@ -1,4 +1,4 @@
-"""The columns of the rows of a table in a lake, with their types before they are stored."""
+"""The columns of a lake table's rows, with their types before they are stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,15 +18,16 @@ _PLACES = pa.schema(
         ("_key", pa.binary()), (MANIFEST_ID, pa.int64()),
     ]
 )  # fmt: skip
-_VERSION = (pa.field(LOG_GENERATION, pa.int32()), pa.field(ATTEMPT, pa.int32()))  # beside those of the place
+_VERSION = (pa.field(LOG_GENERATION, pa.int32()), pa.field(ATTEMPT, pa.int32()))  # with the place: a row's version
 
 
 def stored_columns(
     decode: Mapping[str, Any], transforms: Sequence[TransformOrder], *, keyed: bool = False
 ) -> pa.Schema:
-    """The columns of rows as a task stages them, with the types that they have before they are stored.
+    """Return the columns of rows as a task stages them, with their types before they are stored.
 
-    ``keyed``: of a table of current rows, which has the version of each row, and always says whether it is deleted.
+    With ``keyed`` they are those of a table of current rows, which also has the version of each row and
+    ``_is_deleted``.
     """
     columns = columns_after(decode, transforms)
     number = [pa.field(NUMBER, pa.int32())] if columns.fans_out else []

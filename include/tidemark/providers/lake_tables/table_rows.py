@@ -1,4 +1,4 @@
-"""The rows a table shows of its manifests: all of them, or the newest of each key."""
+"""The rows that a table shows of its manifests: all of them, or the newest of each key."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,17 @@ from tidemark.sinks.capabilities import NamedFile
 from tidemark.sinks.located import Located
 from tidemark.storage.base import Move, ObjectStore
 
-T = TypeVar("T")  # a state of the table, as the library of the format has loaded it
-C = TypeVar("C")  # what a commit changes
+T = TypeVar("T")  # the class of a loaded table in the library of the format
+C = TypeVar("C")  # the changes of a commit
 
 
 @dataclass(frozen=True)
 class StagedAttempt:
-    """An attempt and its files with rows, as they were staged. ``is_first``: no attempt may have put rows of the
-    manifest yet, as far as the table says. ``lost`` are the paths of files that a replay drops from the table."""
+    """An attempt and its staged files with rows.
+
+    ``is_first`` is true if, by the table's evidence, no attempt can have put rows of the manifest yet. ``lost`` are the
+    paths of files that a replay drops from the table.
+    """
 
     manifest_id: int
     attempt: int
@@ -35,29 +38,31 @@ class StagedAttempt:
 
 
 class TableRows(ABC, Generic[T, C]):
-    """The rows of one table, in the form of its format."""
+    """The rows of one table. Each format has its own subclasses."""
 
     def properties(self) -> dict[str, str]:
-        """Return what a table notes of the settings of such rows; with other ones it cannot hold them."""
+        """Return the properties in which a table notes the settings of such rows; with other settings it cannot hold
+        them."""
         return {KEY: "[]"}
 
     def moves(self, staged: StagedAttempt) -> list[Move]:
-        """The files that go to their places before the commit; none where they stay, or are merged into others."""
+        """Return the files to move to their final paths before the commit; none if files are staged there, or merged
+        into others."""
         del staged
         return []
 
     @abstractmethod
     def changes(self, table: T, staged: StagedAttempt, context: Mapping[str, Any]) -> C:
-        """Return what the commit changes that publishes an attempt, on the table as it is now."""
+        """Return the changes of the commit that publishes an attempt, based on the current table."""
 
     def withdraw(self, table: T, changes: C) -> None:
-        """Remove what ``changes`` has written, when its commit was refused."""
+        """Remove the files that ``changes`` has written, after its commit was refused."""
 
     @abstractmethod
     def lost_files(self, table: T, store: ObjectStore, manifest_id: int | None = None) -> list[LostFile[Any]]:
-        """The files that the table names and nobody can read: all, or those that may have rows of a manifest.
+        """Return the files that the table names and nobody can read: all, or those that may have rows of a manifest.
 
-        ``store`` is the location of the table; it lists all that it has when all files are asked for.
+        ``store`` is at the location of the table. If all files are checked, the store lists all that it has.
         """
 
     @abstractmethod
@@ -66,14 +71,15 @@ class TableRows(ABC, Generic[T, C]):
 
     @abstractmethod
     def named_files(self, table: T) -> list[NamedFile]:
-        """The files with all rows that the table shows; raises ``SinkRefused`` when files alone do not say it."""
+        """Return the files with all rows that the table shows; raises ``SinkRefused`` if files alone do not show
+        them."""
 
     @abstractmethod
     def differences(self, table: T, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
-        """The rows of published manifests that are missing, or too many; ``deep`` reads every row."""
+        """Yield the rows of published manifests that are missing, or too many; ``deep`` reads every row."""
 
     @abstractmethod
     def located(
         self, table: T, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int
     ) -> Located | None:
-        """The row of a record; None when the table has none."""
+        """Return where the row of a record is; None if the table has no row of it."""

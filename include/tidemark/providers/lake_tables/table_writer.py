@@ -1,7 +1,7 @@
-"""Writes the rows of one Spark task as Parquet files that a commit of a table in a lake can name, whatever its format.
+"""Writes the rows of one Spark task as Parquet files that a commit of a lake table can name, whatever its format.
 
-A restored database gives the number of an attempt out again, so names of files end in a uuid: no file has the name of
-one that a version of the table may name.
+A restored database may reuse the number of an attempt. So file names end in a uuid: no file has the name of one that a
+version of the table names.
 """
 
 from abc import abstractmethod
@@ -27,18 +27,18 @@ from tidemark.sinks.writer import StagedPart
 
 
 class LakeTableWriter(PartitionedWriter):
-    """One file for each partition of the table. ``fewer_files`` and ``unfit_row`` are next steps."""
+    """Writes one file for each partition of the table. ``fewer_files`` and ``unfit_row`` are next steps of errors."""
 
     fewer_files: ClassVar[str]
     unfit_row: ClassVar[str]
 
     def __init__(self, order: Order, sink: SinkOrder, task: str, columns: pa.Schema) -> None:
-        """``columns`` are those of the table."""
+        """Open a writer; ``columns`` are those of the table."""
         super().__init__(order, sink, task)
         self._columns = columns
         self._attempt = order.attempt
         self._unique = uuid4().hex
-        # Of each partition; a table of all rows has no versions.
+        # The log generation of each partition; empty for a table of all rows, which has no versions.
         self._generations = {(topic, number): made for topic, number, made in sink.options.get("generations", ())}
 
     @abstractmethod
@@ -47,7 +47,7 @@ class LakeTableWriter(PartitionedWriter):
 
     @abstractmethod
     def _with_footer(self, stored: pa.Table, rows: pa.Table, target: Target) -> pa.Table:
-        """Rows as they go into a file of the table, with what its footer says; ``rows`` are those of the task."""
+        """Return the rows as a file of the table holds them, with its footer; ``rows`` are those of the task."""
 
     def _key(self, target: Target, number: int) -> str:
         return f"{self._folder_of(target)}/{self._task}-{number:05d}-{self._unique}.parquet"
@@ -61,7 +61,7 @@ class LakeTableWriter(PartitionedWriter):
         file.append(self._as_stored(target, rows), rows)
 
     def _as_stored(self, target: Target, measured: pa.Table) -> pa.Table:
-        """Rows with the types of the table; dead letters, which are no rows of it, as they are."""
+        """Return rows with the types of the table; dead letters, which are not rows of it, unchanged."""
         rows = measured.drop_columns(HASH_COLUMNS.names)
         if target.kind is ObjectKind.DEAD_LETTER:
             return rows
@@ -72,13 +72,13 @@ class LakeTableWriter(PartitionedWriter):
         return self._with_footer(stored, rows, target)
 
     def _generations_of(self, topic: str, rows: pa.Table) -> pa.ChunkedArray:
-        """The generation of the log of each row."""
+        """Return the log generation of each row."""
         made = {number: generation for (name, number), generation in self._generations.items() if name == topic}
         at = pc.index_in(rows.column("_partition"), value_set=pa.array(made, pa.int32()))
         return pa.chunked_array([pa.array(made.values(), pa.int32())]).take(at)
 
     def _with_version(self, rows: pa.Table, generations: pa.ChunkedArray) -> pa.Table:
-        """Rows with what their version has beside their place, and whether they mark their key as deleted."""
+        """Return rows with the columns of their version, and with the mark that says if they delete their key."""
         if IS_DELETED not in rows.schema.names:
             rows = rows.append_column(IS_DELETED, pa.repeat(pa.scalar(False), rows.num_rows))
         rows = rows.append_column(LOG_GENERATION, generations)

@@ -1,4 +1,4 @@
-"""A database of DuckDB in memory for the rows of one question, which spills to a folder for temporary files."""
+"""An in-memory database of DuckDB for the rows of one merge or count; it spills to a folder for temporary files."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,11 +12,12 @@ from tidemark.errors import THEN_RETRY, WorkFailed
 from tidemark.text import named_queries
 
 QUERIES: Final = named_queries("tidemark.providers.lake_tables", "queries.sql")
-MEMORY: Final = "1GB"  # what does not fit goes to the folder
+MEMORY: Final = "1GB"  # beyond this, DuckDB spills to the folder
 
 
 class Workspace(ExitStack):
-    """Runs the named statements of ``queries.sql``, with one thread; it opens no file but those it spills."""
+    """Runs the named statements of ``queries.sql`` with one thread. It opens no files except those to which it
+    spills."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,9 +38,9 @@ class Workspace(ExitStack):
         self._connection.execute("SET lock_configuration = true")
 
     def take(self, query: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Run a statement over ``incoming``, which has the rows of these batches; each is in memory for a moment.
+        """Run a statement over ``incoming``, which has the rows of these batches; one batch at a time is in memory.
 
-        Raises what reading the batches raises, which DuckDB would tell as an error of its own.
+        Raises the error of reading the batches itself, not DuckDB's translation of it.
         """
         errors: list[BaseException] = []
 
@@ -80,6 +81,6 @@ def _bounded() -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException:
         raise WorkFailed(
-            f"the keys do not fit into {MEMORY} of memory and the folder for temporary files",
+            f"the keys of the rows do not fit into {MEMORY} of memory and the folder for temporary files",
             next_step="free space there (TMPDIR names it)" + THEN_RETRY,
         ) from None

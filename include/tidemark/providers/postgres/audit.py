@@ -1,8 +1,9 @@
-"""The audit of a PostgreSQL table: markers agree with publications, and every row is of a published manifest.
+"""The audit of a PostgreSQL table: markers must agree with publications, and every row must belong to a published
+manifest.
 
 A newer row replaces an older one of its key, so the table cannot show that all rows were merged. The marker shows it,
-since it was written in the same transaction. Keys are never removed, so there are at least as many rows as any manifest
-had keys.
+because it was written in the same transaction. Keys are never removed, so the table has at least as many rows as any
+manifest had keys.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_r
 
 
 def differences_of_table(expected: Expected, contents: Contents, table: PostgresTarget) -> Iterator[Problem]:
-    """Compares all rows and dead letters with all publications; what a person has given up is not missed."""
+    """Compare all rows and dead letters with all publications. What you gave up with ``accept`` is not missed."""
     rows = table.rows_by_manifest()  # one pass over the table, however many manifests there are
     dead = table.dead_letters_by_manifest()
     contents |= {"rows": set(rows), "dead letters": set(dead)}
@@ -24,7 +25,7 @@ def differences_of_table(expected: Expected, contents: Contents, table: Postgres
         yield from differences_of_manifest(manifest, publication, rows.get(manifest.id, []))
         counts = publication.counts
         kept = dead.get(manifest.id, 0)
-        # The marker has the number of replaced rows too, for a database that was lost and adopted the target.
+        # A database that was lost, and has adopted the target, knows the number of replaced rows only from the marker.
         keys = counts.written - max(counts.superseded, superseded.get(manifest.id, 0))
         if kept == counts.dead_lettered and total >= keys:
             continue

@@ -1,7 +1,7 @@
 """The columns of rows in PostgreSQL: in the table that users read, and in an attempt's staging table.
 
-Beside the data a table has the columns of ``ORIGIN_COLUMNS``: the origin and version of each row. ``_is_deleted``
-marks a row whose key was deleted. It is kept, so that a replay of an older manifest does not insert the row again.
+Beside the data a table has the columns of ``ORIGIN_COLUMNS``: the origin and version of each row. ``_is_deleted`` marks
+a row whose key was deleted. The row is kept, so that a replay of an older manifest does not insert it again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ STAGED = {
     "_manifest_id": "bigint", IS_DELETED: "boolean",
 }  # fmt: skip
 ORIGIN_COLUMNS = {**STAGED, LOG_GENERATION: "integer", "_attempt": "integer"}
-FORMER_NAMES = {IS_DELETED: "_deleted", LOG_GENERATION: "_incarnation"}  # in tables that release 0.2.0 made
-_WIDER = {  # other types that a column of the table may have
+FORMER_NAMES = {IS_DELETED: "_deleted", LOG_GENERATION: "_incarnation"}  # names in tables of release 0.2.0
+_WIDER = {  # for each needed type, other types that the table's column may have
     "smallint": {"integer", "bigint", "numeric"},
     "integer": {"bigint", "numeric"},
     "bigint": {"numeric"},
@@ -32,7 +32,7 @@ _WIDER = {  # other types that a column of the table may have
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table; ``filled`` when it has a default or an identity."""
+    """One column of a table; ``filled`` is true if it has a default or an identity."""
 
     name: str
     type: str
@@ -41,7 +41,7 @@ class Column:
 
 
 def type_of(kind: pa.DataType) -> str:
-    """The PostgreSQL type of an Arrow type, as ``format_type`` writes it."""
+    """Return the PostgreSQL type for an Arrow type, as ``format_type`` writes it."""
     simple = {
         pa.bool_(): "boolean", pa.int8(): "smallint", pa.int16(): "smallint", pa.int32(): "integer",
         pa.int64(): "bigint", pa.float32(): "real", pa.float64(): "double precision", pa.string(): "text",
@@ -73,7 +73,7 @@ def _has_nested_key(kind: pa.DataType) -> bool:
 
 
 def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
-    """The columns that a table needs for rows of ``data``, in the order for its creation."""
+    """Return the columns that a table needs for rows of ``data``, in the order in which they are created."""
     columns = [Column(field.name, type_of(field.type), not_null=field.name in key) for field in data]
     return columns + [
         Column(name, kind, not_null=name in key) for name, kind in {**ORIGIN_COLUMNS, **numbers(key)}.items()
@@ -81,12 +81,12 @@ def columns_for(data: pa.Schema, key: Sequence[str]) -> list[Column]:
 
 
 def numbers(key: Sequence[str]) -> dict[str, str]:
-    """The column that numbers the rows of a record, with its type, where it is a part of the key."""
+    """Return the column that numbers the rows of a record, with its type, if it is part of the key."""
     return {NUMBER: "integer"} if NUMBER in key else {}
 
 
 def staged_columns(data: pa.Schema, key: Sequence[str]) -> list[Column]:
-    """The columns of a staging table for rows of ``data``."""
+    """Return the columns of a staging table for rows of ``data``."""
     staged = [Column(name, kind) for name, kind in {**STAGED, **numbers(key)}.items()]
     return [*staged, *(Column(field.name, type_of(field.type)) for field in data)]
 
@@ -94,7 +94,7 @@ def staged_columns(data: pa.Schema, key: Sequence[str]) -> list[Column]:
 def ddl_create(
     table: sql.Identifier, columns: Sequence[Column], key: Sequence[str], *, schema: str | None, index: str | None
 ) -> sql.Composed:
-    """The statements that create the table, the schema that it lacks, and an index over a column, if they are named."""
+    """Return the statements that create the table, and, if they are named, its schema and an index over a column."""
     lines = [_definition(column) for column in columns]
     lines.append(sql.SQL("PRIMARY KEY ({})").format(names(key)))
     statements = [sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(lines))]
@@ -106,7 +106,7 @@ def ddl_create(
 
 
 def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Sequence[Column]) -> sql.Composed:
-    """The statements that give columns their names of today, and add those that are not there by any name."""
+    """Return the statements that rename columns to their current names, and add those that exist under no name."""
     there = {column.name for column in actual}
     renamed = {column.name: FORMER_NAMES[column.name] for column in missing if FORMER_NAMES.get(column.name) in there}
     statements = [
@@ -120,19 +120,19 @@ def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Seque
 
 
 def selected(wanted: Sequence[str], actual: Sequence[Column]) -> sql.Composed:
-    """Columns by their names of today, also of a table that has former ones until its next run."""
+    """Return columns by their current names, also from a table that has former names until its next run."""
     there = {column.name for column in actual}
     stored = {name: name if name in there else FORMER_NAMES.get(name, name) for name in wanted}
     return sql.SQL(", ").join(sql.SQL("{} AS {}").format(*map(sql.Identifier, (stored[name], name))) for name in wanted)
 
 
 def _definition(column: Column) -> sql.Composed:
-    kind = sql.SQL(column.type)  # one of the types above, never from a configuration
+    kind = sql.SQL(column.type)  # safe to insert: always one of the types above, never text from a configuration
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL(" NOT NULL" if column.not_null else ""))
 
 
 def headers_of(stored: Any) -> list[dict[str, Any]] | None:
-    """Headers from the column ``_headers``, where bytes are hexadecimal digits."""
+    """Return headers from the column ``_headers``, in which bytes are hexadecimal digits."""
     if stored is None:
         return None
     return [
@@ -142,14 +142,14 @@ def headers_of(stored: Any) -> list[dict[str, Any]] | None:
 
 
 def names(columns: Sequence[str]) -> sql.Composed:
-    """Quoted column names with commas between them."""
+    """Return quoted column names, separated by commas."""
     return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
 def refuse_misfits(
     wanted: Sequence[Column], actual: Sequence[Column], emptied: Sequence[str], context: Mapping[str, Any]
 ) -> None:
-    """Raise ``SinkRefused`` for a column of another type, and for a NOT NULL column that rows may have no value for.
+    """Raise ``SinkRefused`` for a column of another type, or a NOT NULL column for which rows may have no value.
 
     ``emptied`` are the columns that are null in the row of a tombstone.
     """
@@ -161,7 +161,7 @@ def refuse_misfits(
             raise _refused(what, f"ALTER COLUMN {column.name} TYPE {expected}", context)
         drop = f"ALTER COLUMN {column.name} DROP NOT NULL"
         if expected is None and column.not_null and not column.filled:
-            what = f"column {column.name} is NOT NULL without a default, and the rows do not have it"
+            what = f"column {column.name} is NOT NULL without a default, and the rows have no such column"
             raise _refused(what, drop, context)
         if column.name in emptied and column.not_null:
             raise _refused(f"column {column.name} is NOT NULL, and a tombstone has no value for it", drop, context)

@@ -1,4 +1,4 @@
-"""The faces of sinks that publish into tables of PostgreSQL: one short transaction takes the marker of a manifest and
+"""The classes of sinks that publish into PostgreSQL tables: one short transaction takes the marker of a manifest and
 applies its staged rows.
 
 The marker is the fence: it has the attempt that was applied, and only a higher attempt may replace it.
@@ -40,13 +40,13 @@ from tidemark.sinks.base import (
 )
 from tidemark.sinks.dead_letters import DeadLetter, dead_letter
 
-IDLE_TIMEOUT_S = 10  # PostgreSQL ends the transaction of a paused process before others give up on its locks (30 s)
+IDLE_TIMEOUT_S = 10  # shorter than the lock timeout (30 s): a paused process loses its locks before others give up
 MERGES = 5  # tries of a merge that PostgreSQL cancels to resolve a deadlock
-PAUSE_S = 0.2  # before the second try, so that the other session gets the locks; longer before each further one
+PAUSE_S = 0.2  # before the second try, so that the other session gets the locks; longer before each further try
 
 
 class TableLedger(Ledger):
-    """Markers in Tidemark's own tables, in the database of the table: one row for each manifest."""
+    """Markers in Tidemark's own tables, in the database of the sink's table: one row for each manifest."""
 
     def __init__(self, table: PostgresTarget) -> None:
         super().__init__(table.pipeline_name, table.config.name, table.config.target)
@@ -72,7 +72,7 @@ class TableLedger(Ledger):
         return Position(rows[0]["identity"], rows[0]["position"], "", *ids)
 
     def forget_lost_rows(self) -> None:
-        """Markers are beside the table, and stay when it is dropped."""
+        """Remove the markers if the table was dropped or emptied, because the markers lie beside the table."""
         if not self._table.exists() or self._table.empty_tables():
             self._table.kept("forget_markers")
 
@@ -95,11 +95,11 @@ class TableLedger(Ledger):
         return None if marker is None else int(marker["attempt"])
 
     def rename(self, old: str) -> None:
-        """Markers have the name in their key."""
+        """Change the sink's name in the keys of its markers."""
         self._table.kept("rename_markers", from_pipeline=self.pipeline_name, from_sink=old)
 
     def rename_pipeline(self, old: str) -> None:
-        """As ``rename``, for the markers of all sinks that the table ever was."""
+        """Change the pipeline's name in the markers of all sinks that ever wrote the table."""
         self._table.kept("rename_markers", from_pipeline=old, from_sink=None)
 
 
@@ -122,7 +122,7 @@ class TableStaging(Staging):
         self._table.drop_staging(manifest_id, attempt)
 
     def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
-        """Drop the staging tables of dead attempts, which have the names in their tag; ``Unavailable`` while a task
+        """Drop the staging tables of dead attempts, whose tag contains the old names; ``Unavailable`` while a task
         still uses one."""
         del owner
         before = self._table.by_name(pipeline_name, sink_name)
@@ -141,18 +141,18 @@ class TableStaging(Staging):
 
 
 class MarkedOutput(Output):
-    """A table of one pipeline, in the database that a connection names; ``_apply`` puts the staged rows into it."""
+    """A table of one pipeline, in the database of a connection. ``_apply`` puts the staged rows into it."""
 
     def __init__(self, ledger: TableLedger, table: PostgresTarget) -> None:
         super().__init__(ledger.pipeline_name, ledger.name)
         self.target = ledger.target
         self._ledger = ledger
         self._table = table
-        self._shared: MarkSession | None = None  # when the table lies in the manifest database itself
+        self._shared: MarkSession | None = None  # set if the table lies in the manifest database itself
 
     @abstractmethod
     def _apply(self, session: Session, receipt: Receipt) -> None:
-        """Step 3: apply the staged rows and dead letters, in the open transaction."""
+        """Do step 3 in the open transaction: apply the staged rows and dead letters."""
 
     def dataset(self) -> Dataset:
         info = self._table.connected().info
@@ -162,12 +162,14 @@ class MarkedOutput(Output):
         return self._table.exists()
 
     def has(self, receipt: Receipt) -> bool:
-        """Return whether there is a table, with rows if it had some: they were committed together with the marker."""
+        """Return whether the table exists, and has rows if the receipt has some: they were committed together with the
+        marker."""
         rows = row_count(self.parts(receipt, ObjectKind.DATA))
         return self.exists() and not (rows and self._table.empty_tables())
 
     def _differences_when_empty(self, expected: Expected) -> Iterator[Problem]:
-        """Name each published manifest with rows when a table has none any more, as after TRUNCATE."""
+        """Yield a problem for each published manifest with rows, if a table has no rows any longer, as after
+        TRUNCATE."""
         for table in self._table.empty_tables()[:1]:
             for manifest, publication in expected.published():
                 rows = publication.counts.written
@@ -176,7 +178,7 @@ class MarkedOutput(Output):
                     yield mended_by_replay(manifest, what)
 
     def _look_for_shared(self, work: Work) -> None:
-        """Find out whether the table lies in the manifest database: then rows and mark are one transaction."""
+        """Find out whether the table lies in the manifest database. Then rows and mark are one transaction."""
         [row] = self._table.rows("same_database", lock=work.marks.lock())
         self._shared = work.marks if row["same"] and row["user"] == work.marks.user() else None
 
@@ -185,7 +187,8 @@ class MarkedOutput(Output):
             self._table.rows("lock_manifest", manifest=manifest_id)
 
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: one transaction takes the marker and merges the rows; the mark is part of it, or follows."""
+        """Do the steps 2 to 4: one transaction takes the marker and merges the rows. The mark is part of it, or
+        follows."""
         fence()
         for number in range(1, MERGES + 1):
             try:
@@ -206,7 +209,7 @@ class MarkedOutput(Output):
             mark()
 
     def _committed(self) -> None:
-        """Do what readers need after COMMIT; the mark follows."""
+        """Do what readers need after COMMIT and before the mark. Subclasses may override it."""
 
     def _put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         with self._transaction(receipt) as session:
@@ -215,7 +218,7 @@ class MarkedOutput(Output):
                 failpoint("publish.mid")
                 self._apply(session, receipt)
                 self._table.execute(session, "advance")
-                fence()  # the merge may take long, and a newer attempt may have started since
+                fence()  # the merge may take long, and a newer attempt may have started meanwhile
             failpoint("publish.before_record")
             if self._shared is not None:
                 failpoint("publish.before_mark")
@@ -238,8 +241,8 @@ class MarkedOutput(Output):
                 raise _Cancelled(context) from error
 
     def _take_marker(self, session: Session, receipt: Receipt, record: Record) -> bool:
-        """Step 2, the fence: False when this attempt has the marker already; ``Fenced`` when a higher attempt has the
-        marker."""
+        """Do step 2, the fence. Return False if this attempt has the marker already; raise ``Fenced`` if a higher
+        attempt has it."""
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         if self._table.execute(session, "fence", manifest=manifest_id, attempt=attempt, record=Jsonb(record)):
             return True
@@ -250,7 +253,7 @@ class MarkedOutput(Output):
         raise Fenced.by_a_higher(attempt, marker["attempt"], "rows in the table", **context)
 
     def _write_dead_letters(self, session: Session, receipt: Receipt) -> int:
-        """Put the dead letters in the place of those of earlier attempts; returns their number."""
+        """Replace the dead letters of earlier attempts by those of this one; return their number."""
         self._table.execute(session, "forget_dead_letters", manifest=receipt.manifest_id)
         parts = self._table.staging_parts(receipt.manifest_id, receipt.attempt)
         statement = sql.SQL(QUERIES["bury"]).format(**parts)
@@ -270,7 +273,7 @@ class MarkedOutput(Output):
             )
 
     def _was_committed(self, receipt: Receipt) -> bool:
-        """Look for the marker on a new session: without an answer it is not known whether COMMIT was done."""
+        """Look for the marker in a new session, because without an answer it is unknown whether COMMIT succeeded."""
         self._table.forget_session()
         with suppress(Unavailable, AccessDenied):
             return self._ledger.has(receipt)

@@ -1,4 +1,4 @@
-"""Names what this provider brings: PostgreSQL tables and totals. A plain install has its library."""
+"""Declares the kinds of this provider: PostgreSQL tables and totals. A plain install has their library."""
 
 from typing import Final
 

@@ -1,23 +1,23 @@
--- One block per statement of the PostgreSQL sink. {..} are identifiers, put in by psycopg.sql; %(..)s are values.
+-- One block per statement of the PostgreSQL sink. psycopg.sql replaces {..} by identifiers; %(..)s are values.
 
 -- name: has_schema
--- CREATE SCHEMA IF NOT EXISTS would ask for the right to create one even when it is there.
+-- Asked first, because CREATE SCHEMA IF NOT EXISTS needs the right to create a schema even if it exists.
 SELECT to_regnamespace(quote_ident(%(schema)s)) IS NOT NULL AS there;
 
 -- name: create_schema
 CREATE SCHEMA tidemark_target;
 
 -- name: support
--- What Tidemark needs beside the tables of its users: who owns a table, what was published, and dead letters.
+-- Tidemark's own tables in the target database: who owns a table, what was published, and dead letters.
 CREATE TABLE IF NOT EXISTS tidemark_target.owner (
     target   text PRIMARY KEY,
-    database uuid NOT NULL,                   -- one manifest database writes a table, several would repeat ids
-    before   uuid[] NOT NULL DEFAULT '{}',    -- the databases that owned it before, until it was adopted
+    database uuid NOT NULL,                   -- only one manifest database writes a table: several would repeat ids
+    before   uuid[] NOT NULL DEFAULT '{}',    -- earlier owners: the databases before each adoption
     identity uuid NOT NULL DEFAULT gen_random_uuid(),
     position bigint NOT NULL DEFAULT 0        -- grows with each merge, so that a restored copy is noticed
 );
 
--- The fence: of one manifest only a higher attempt may take the place of a lower one.
+-- The fence: for each manifest, only a higher attempt may replace a lower one.
 CREATE TABLE IF NOT EXISTS tidemark_target.marker (
     target       text NOT NULL,
     pipeline     text NOT NULL,
@@ -44,13 +44,13 @@ CREATE TABLE IF NOT EXISTS tidemark_target.dead_letter (
     _headers     json,                        -- jsonb cannot hold the character NUL, which a header may have
     _error_class text NOT NULL,
     _reason      text NOT NULL,
-    _schemas     text                         -- those it was read with, where the decoder knows them
+    _schemas     text                         -- the schemas that it was read with, if the decoder knows them
 );
--- Debezium publishes all tables, and PostgreSQL then refuses to delete from one whose rows it cannot tell apart.
+-- If Debezium publishes all tables, PostgreSQL refuses to delete from a table without a replica identity.
 ALTER TABLE tidemark_target.dead_letter REPLICA IDENTITY FULL;
 CREATE INDEX IF NOT EXISTS dead_letter_of ON tidemark_target.dead_letter (target, _manifest_id);
 
--- What a table of totals is: one pipeline adds to it, by one definition.
+-- The definition of each table of totals: one pipeline adds to it, by one definition.
 CREATE TABLE IF NOT EXISTS tidemark_target.aggregate (
     target     text PRIMARY KEY,
     pipeline   text NOT NULL,
@@ -64,8 +64,8 @@ SELECT to_regclass('tidemark_target.dead_letter') IS NOT NULL AS there;
 SELECT pg_advisory_xact_lock(1414089812, -1);
 
 -- name: lock_manifest
--- Held by a merge from its begin to its COMMIT. A newer attempt waits for it once: what was merged by then is seen, and
--- what begins later finds itself fenced before it commits.
+-- A merge holds this lock until its COMMIT. A newer attempt waits for the lock once. So it sees all that was merged
+-- before, and a lower attempt that begins to merge later finds itself fenced before it commits.
 SELECT pg_advisory_xact_lock(
     hashtext(concat_ws('/', %(target)s::text, %(pipeline)s::text, %(sink)s::text)), (%(manifest)s::bigint %% 2147483648)::int);
 
@@ -80,8 +80,8 @@ SELECT database::text AS database, before::text[] AS before, identity::text AS i
 FROM tidemark_target.owner WHERE target = %(target)s;
 
 -- name: note_target
--- The name by which a sink comes to a table, with its connection, has a row as the table itself has. No table has such a
--- name, so nobody takes it for one.
+-- The sink's name of the target, which includes its connection, gets a row too, beside the row of the table itself. It
+-- cannot be mistaken for a table, because no table has such a name.
 INSERT INTO tidemark_target.owner (target, database)
 SELECT %(noted)s, database FROM tidemark_target.owner WHERE target = %(target)s ON CONFLICT DO NOTHING;
 
@@ -92,11 +92,11 @@ SELECT target FROM tidemark_target.owner WHERE starts_with(target, 'connection '
 UPDATE tidemark_target.owner SET database = %(database)s, before = %(before)s::uuid[] WHERE target = %(target)s;
 
 -- name: advance
--- The last statement of a merge: the row is locked until COMMIT, so merges of one table wait here for a moment only.
+-- The last statement of a merge. It locks the row until COMMIT, so merges of one table wait here only for a moment.
 UPDATE tidemark_target.owner SET position = position + 1 WHERE target = %(target)s;
 
 -- name: database_id
--- No other server has this number, and no other database there this oid.
+-- system_identifier is unique for each server, the oid for each database of it.
 SELECT format('%%s.%%s', system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())) AS id
 FROM pg_control_system();
 
@@ -106,7 +106,8 @@ FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS t (name, place) LEFT JOIN pg_
 ORDER BY place;
 
 -- name: partition_key
--- None unless the table is divided by other columns than these, or by an expression: a unique key needs the columns.
+-- Returns a row if the table is partitioned by other columns than these, or by an expression. Then it cannot have a
+-- unique key over these columns.
 SELECT pg_get_partkeydef(p.partrelid) AS divided_by FROM pg_partitioned_table p
 WHERE p.partrelid = to_regclass(%(table)s) AND NOT EXISTS (
     SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid
@@ -136,7 +137,7 @@ FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum;
 
 -- name: has_unique_key
--- ON CONFLICT needs a unique index over just these columns, without conditions and expressions.
+-- ON CONFLICT needs a unique index over exactly these columns, without conditions and expressions.
 SELECT 1 AS found FROM pg_index i
 WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
   AND (SELECT array_agg(a.attname::text ORDER BY a.attname)
@@ -144,7 +145,7 @@ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND
       = %(key)s::text[];
 
 -- name: folded_keys
--- Such as in a collation that takes A for a: two keys would have one row.
+-- Key columns with a collation in which different texts are equal, such as A and a: two keys would have one row.
 SELECT a.attname::text AS name FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = ANY (%(key)s::text[]) AND NOT c.collisdeterministic;
 
@@ -153,7 +154,7 @@ SELECT bool_and(has_table_privilege(%(table)s, name)) AS allowed, current_user::
 FROM unnest(%(rights)s::text[]) AS name;
 
 -- name: same_database
--- The session lock of a living attempt is seen in one database only: the manifest database.
+-- Only in the manifest database is the session lock of a living attempt visible.
 SELECT current_user::text AS "user", EXISTS (
     SELECT FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 1 AND granted
@@ -161,7 +162,7 @@ SELECT current_user::text AS "user", EXISTS (
       AND (classid::bigint << 32) + objid::bigint = %(lock)s) AS same;
 
 -- name: create_staging
--- Unlogged: it is written once and read once; what a crash of the server empties is noticed by counting.
+-- Unlogged, because it is written once and read once. A crash of the server empties it; counting notices that.
 DROP TABLE IF EXISTS {staging}, {staging_dead};
 CREATE UNLOGGED TABLE {staging} (_task text NOT NULL, {columns});
 CREATE UNLOGGED TABLE {staging_dead} (
@@ -177,7 +178,7 @@ SELECT c.relname AS name FROM pg_class c WHERE c.relnamespace = to_regnamespace(
   AND c.relname LIKE 'staging%%';
 
 -- name: fence
--- No row back: this attempt has published already, or a higher one has.
+-- Returns no row if this attempt, or a higher one, has published already.
 INSERT INTO tidemark_target.marker AS m (target, pipeline, sink, manifest, attempt, record)
 VALUES (%(target)s, %(pipeline)s, %(sink)s, %(manifest)s, %(attempt)s, %(record)s)
 ON CONFLICT (target, pipeline, sink, manifest) DO UPDATE
@@ -186,8 +187,8 @@ WHERE m.attempt < EXCLUDED.attempt
 RETURNING attempt;
 
 -- name: rename_markers
--- Of one sink, or of all sinks of a pipeline that has another name now. A paused attempt may have left a marker under
--- the old name after the others were renamed: the higher attempt stays.
+-- Renames the markers of one sink, or of all sinks of a renamed pipeline. A paused attempt may leave a marker under the
+-- old name after the others were renamed: of two markers the higher attempt is kept.
 WITH renamed AS (
     DELETE FROM tidemark_target.marker
     WHERE target = %(target)s AND pipeline = %(from_pipeline)s AND (sink = %(from_sink)s OR %(from_sink)s::text IS NULL)
@@ -202,8 +203,8 @@ SET attempt = EXCLUDED.attempt, record = EXCLUDED.record, superseded = EXCLUDED.
 WHERE m.attempt < EXCLUDED.attempt;
 
 -- name: merge
--- The newest row of each key among those staged, in key order: so two merges wait for one another only where rows of
--- older code give way, and then PostgreSQL cancels one, which is tried again.
+-- Merges the newest staged row of each key, in key order, so that two merges do not deadlock. Only in gave_way they may:
+-- then PostgreSQL cancels one, which is tried again.
 WITH log (topic, partition, generation) AS (
     SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS MATERIALIZED (
@@ -213,7 +214,8 @@ WITH log (topic, partition, generation) AS (
 ), newest AS MATERIALIZED (
     SELECT DISTINCT ON ({key}) * FROM staged s ORDER BY {key}, {staged_version_descending}
 ), gave_way AS (
-    -- Rows of older code whose record this attempt has made again, behind another record of their key.
+    -- Rows of earlier attempts whose record this attempt made again with a lower version than another staged record of
+    -- the same key has. They are replaced by that other record.
     UPDATE {table} AS t SET {newest_assignments} FROM staged s, newest n
     WHERE %(attempt)s::int > 1 AND ({table_key}) = ({staged_key}) AND ({table_record}) = ({staged_record})
       AND t._attempt < s._attempt AND ({staged_key}) = ({newest_key}) AND ({staged_record}) <> ({newest_record})
@@ -222,7 +224,7 @@ WITH log (topic, partition, generation) AS (
     INSERT INTO {table} AS t ({columns})
     SELECT {columns} FROM newest LEFT JOIN gave_way USING ({key}) WHERE _gave_way IS NULL ORDER BY {key}
     ON CONFLICT ({key}) DO UPDATE SET {assignments}
-    -- Of one record the higher attempt made the row by newer code: it wins, also when that code orders it lower.
+    -- Of two rows of one record, the higher attempt's was made by newer code. It wins, even if its order_by is lower.
     WHERE t._offset IS NULL OR CASE WHEN ({table_record}) = ({new_record}) THEN t._attempt < excluded._attempt
                                     ELSE ({table_version}) < ({new_version}) END
     RETURNING 1
@@ -248,11 +250,11 @@ FROM {staging_dead} WHERE _task = ANY (%(tasks)s);
 SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS there;
 
 -- name: check_constraints
--- What a deferred trigger or constraint does at COMMIT is done now.
+-- Deferred triggers and constraints run now, not at COMMIT.
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- name: count_lacking
--- Keys of staged rows that the table does not have, or has in an older version than the one staged.
+-- Staged rows whose key the table does not have, or has in an older version.
 WITH log (topic, partition, generation) AS (
     SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(generations)s::int[])
 ), staged AS (
@@ -269,7 +271,7 @@ SELECT _manifest_id AS manifest, _topic AS topic, _partition AS partition, min(_
 FROM {table} WHERE _manifest_id IS NOT NULL GROUP BY _manifest_id, _topic, _partition, _attempt;
 
 -- name: row_at
--- The row that a record became, unless a newer one of its key took its place: one pass over the table.
+-- The row of a record, unless a newer row of its key replaced it. Reads the whole table.
 SELECT {columns} FROM {table}
 WHERE _manifest_id = %(manifest)s AND _topic = %(topic)s AND _partition = %(partition)s AND _offset = %(offset)s;
 

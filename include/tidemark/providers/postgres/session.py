@@ -1,6 +1,6 @@
 """Connects to a PostgreSQL target by the id of a connection, and translates its errors.
 
-Executors use it too, so it imports the standard library and psycopg only.
+Executors use it too, so it imports only the standard library and psycopg.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,8 @@ class Locked(Unavailable):
 
 
 def conninfo(conn_id: str, lookup: Lookup) -> Secret:
-    """The connection string of an Airflow connection; ``ConfigurationError`` has names of keys, never values."""
+    """Return the connection string of an Airflow connection. A ``ConfigurationError`` names keys but never their
+    values."""
     stored = lookup(conn_id)
     if stored is None:
         raise ConfigurationError(
@@ -41,8 +42,8 @@ def conninfo(conn_id: str, lookup: Lookup) -> Secret:
     unknown = sorted(extra.keys() - _EXTRA)
     if unknown:
         raise ConfigurationError(
-            f"the PostgreSQL connection {conn_id} sets {', '.join(unknown)}, which is not known here",
-            next_step=f"remove it; allowed in its extra: {', '.join(sorted(_EXTRA))}",
+            f"the PostgreSQL connection {conn_id} has unknown keys in its extra: {', '.join(unknown)}",
+            next_step=f"remove them; allowed in its extra: {', '.join(sorted(_EXTRA))}",
             connection=conn_id,
         )
     parts = {
@@ -53,16 +54,16 @@ def conninfo(conn_id: str, lookup: Lookup) -> Secret:
 
 
 def describe(secret: Secret) -> str:
-    """Host, port and database, without user and password."""
+    """Return host, port and database, without user and password."""
     parts = psycopg.conninfo.conninfo_to_dict(secret.reveal())
     return f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
 def connect(secret: Secret, conn_id: str, **context: object) -> Session:
-    """A session with autocommit, a timeout of 5 s to connect and of 30 s for locks.
+    """Open a session with autocommit, a connect timeout of 5 s and a lock timeout of 30 s.
 
-    Raises ``AccessDenied``, ``SinkRefused`` for a pooler that gives sessions out by transaction, and ``Unavailable``
-    for a server that does not answer or takes no changes.
+    Raises ``AccessDenied``; ``SinkRefused`` for a pooler in transaction mode; ``Unavailable`` for a server that does
+    not answer or is read-only.
     """
     session = _open(secret, conn_id, context)
     try:
@@ -112,7 +113,7 @@ def _open(secret: Secret, conn_id: str, context: Mapping[str, object]) -> Sessio
 
 @contextmanager
 def translated(rights: Rights | None = None, /, **context: object) -> Iterator[None]:
-    """Turn errors of PostgreSQL into our errors; a missing right is named by ``rights``."""
+    """Translate errors of PostgreSQL; with ``rights`` an error about a missing right names its GRANT."""
     with postgres_errors.translated(lambda error: _translate(error, context), rights):
         yield
 

@@ -13,7 +13,7 @@ from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 
 
 class Settings(KeyedSettings, TableSettings):
-    """A PostgreSQL table with one row per key, its newest version. Rows of deleted keys stay, and are marked."""
+    """A PostgreSQL table with one row per key, its newest version. Rows of deleted keys stay, marked as deleted."""
 
     kind = "postgres"
     output_keys = frozenset({"key", "order_by"})

@@ -1,8 +1,8 @@
 """Publishes into a PostgreSQL table with one row per key: staged rows are merged in one short transaction.
 
-A row replaces another of its key when its version is greater: (``order_by``, log generation, topic, partition, offset,
-attempt). So the table is the same in whatever order, and however often, manifests are merged. A row that a higher
-attempt makes of the same record replaces it in any case: newer code may give it a lower ``order_by``.
+A row replaces another of its key if its version is greater: (``order_by``, log generation, topic, partition, offset,
+attempt). So the table is the same in whatever order, and however often, manifests are merged. Of two rows of one record
+the row of the higher attempt always wins, because newer code may give it a lower ``order_by``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from tidemark.sinks.current_rows.located import newest_row, replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.transforms.sequence import columns_after
 
-_ROWS: Final = {"table": "t", "staged": "s", "newest": "n", "new": "excluded"}  # their names in the statement ``merge``
+_ROWS: Final = {"table": "t", "staged": "s", "newest": "n", "new": "excluded"}  # aliases in the statement ``merge``
 
 
 class PostgresOutput(MarkedOutput):
@@ -48,7 +48,7 @@ class PostgresOutput(MarkedOutput):
         self._generations: list[tuple[str, int, int]] = []
 
     def storable(self, declared: Storable) -> Storable:
-        """Null only where the table takes it."""
+        """Declare the columns that may not be null, as the table defines them."""
         try:
             columns = self._table.columns()
         finally:
@@ -63,7 +63,7 @@ class PostgresOutput(MarkedOutput):
         return replace(counts, superseded=marker["superseded"], stale=marker["stale"])
 
     def prepare(self, work: Work) -> None:
-        """Checks, or creates, the table with its columns and key, and creates the staging tables of the attempt."""
+        """Check, or create, the table with its columns and key, and create the staging tables of the attempt."""
         columns = columns_after(work.decode, work.transforms)
         self._data = columns.schema
         self._generations = work.generations()
@@ -72,7 +72,7 @@ class PostgresOutput(MarkedOutput):
         self.written_columns = self._table.column_keys(spec)
         self._look_for_shared(work)
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key_columns))
-        self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one
+        self._table.forget_session()  # Spark works for longer than some servers and balancers keep an idle session
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)
@@ -107,14 +107,14 @@ class PostgresOutput(MarkedOutput):
         if lacking:
             raise SinkRefused(
                 f"the table lacks {lacking:,} rows right after they were put: a trigger, a rule or a policy of "
-                f"{self.config.table} takes them away or changes them",
+                f"{self.config.table} removes or changes them",
                 next_step="nothing was applied; look at it with psql: \\d+ and its triggers; filter rows that are not "
                 "wanted in the pipeline file (transform: filter) instead" + THEN_RETRY,
                 **self._table.context(manifest=receipt.manifest_id),
             )
 
     def _lacking(self, session: Session, receipt: Receipt) -> int:
-        """The number of staged rows whose key the table does not have, or has in an older version."""
+        """Count the staged rows whose key the table does not have, or has in an older version."""
         tasks = tasks_of(self.parts(receipt, ObjectKind.DATA))
         parts, generations = self._parts(receipt), self._generations_as_arrays()
         [row] = self._table.execute(session, "count_lacking", parts, **generations, tasks=tasks)
@@ -125,7 +125,7 @@ class PostgresOutput(MarkedOutput):
         return {"topics": list(topics), "partitions": list(partitions), "generations": list(generations)}
 
     def _parts(self, receipt: Receipt) -> Parts:
-        """The identifiers of the merge: table, staging, columns, and the version of staged, old and new rows."""
+        """Return the identifiers of the merge: table, staging, columns, and the version of staged, old and new rows."""
         columns = [column.name for column in columns_for(self._data, self.config.key_columns)]
         changed = [sql.Identifier(column) for column in columns if column not in self.config.key_columns]
         staged_version = self._version("s")
@@ -147,7 +147,8 @@ class PostgresOutput(MarkedOutput):
         }
 
     def _version(self, rows: str) -> list[sql.Composable]:
-        """The columns of a version in their order; text is compared by bytes, whatever the database's language is."""
+        """Return the columns of a version in their order. Text is compared by bytes, whatever the database's collation
+        is."""
         texts = {"_topic", *(field.name for field in self._data if type_of(field.type) == "text")}
         columns = [self.config.order_by] if self.config.order_by else []
         columns += [*self.config.record_columns, "_attempt"]
@@ -184,7 +185,7 @@ class PostgresOutput(MarkedOutput):
 
 
 def _of(rows: str, columns: Sequence[str]) -> sql.Composed:
-    """Columns of these rows, with commas between them."""
+    """Return columns of these rows, separated by commas."""
     return sql.SQL(", ").join(sql.Identifier(rows, column) for column in columns)
 
 

@@ -13,8 +13,8 @@ from tidemark.sinks.storable_names import StorableNames
 
 DEAD_LETTERS = "tidemark_target.dead_letter"
 LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names without an error
-SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # of every table; an upper-case XMIN is another
-LONGEST_KEY = 2_600  # bytes: an entry of an index has at most 2,704, with its head and those of its columns
+SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # in every table; only in lower case
+LONGEST_KEY = 2_600  # bytes; an index entry has at most 2,704, including headers of the entry and its columns
 
 
 class TableSettings(SinkSettings):
@@ -37,7 +37,11 @@ class TableSettings(SinkSettings):
     )
 
     def storable_names(self) -> StorableNames:
-        """A % would begin a placeholder in the statements of psycopg. Fields inside lie in jsonb, which takes any."""
+        """Return the names that the table can store.
+
+        A % would begin a placeholder in the statements of psycopg. Fields inside a column are in jsonb, which allows
+        any name.
+        """
         why = "PostgreSQL has a column of that name in every table"
         return StorableNames(
             unfit="%", unfit_why="psycopg takes no name with %", longest=LONGEST_NAME,
@@ -47,10 +51,10 @@ class TableSettings(SinkSettings):
     @property
     @abstractmethod
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the unique index of the table."""
+        """The columns of the table's unique index."""
 
     def storable(self) -> Storable:
-        """PostgreSQL's text holds no NUL, and an entry of an index is at most a third of a page."""
+        """Declare that text must not contain NUL, and that a key must fit an index entry: a third of a page."""
         return Storable("PostgreSQL", nul=False, key=KeyLimit(self.name, self.key_columns, LONGEST_KEY))
 
     @property
@@ -58,7 +62,7 @@ class TableSettings(SinkSettings):
         return f"connection {self.connection}, table {self.table}"
 
     def tables(self) -> set[str]:
-        """The tables that it writes, with their schema."""
+        """Return the tables that the sink writes, with their schema."""
         return {self.table}
 
     def meets(self, other: SinkSettings) -> bool:

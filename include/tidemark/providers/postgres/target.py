@@ -26,12 +26,12 @@ from tidemark.sinks.storable_names import refuse_clash
 from tidemark.text import named_queries
 
 QUERIES = named_queries("tidemark.providers.postgres", "queries.sql")
-DROP_TIMEOUT_S = 2  # staging that a task still writes to is left for the next sweep
+DROP_TIMEOUT_S = 2  # if a task still writes to a staging table for so long, the next sweep drops it
 _STAGING = re.compile(r"staging_(?P<manifest>\d{10,})_(?P<attempt>\d{4,})_(?P<tag>[0-9a-f]{12})")
 
 Parts = dict[str, sql.Composable]
 RIGHTS = ("SELECT", "INSERT", "UPDATE")
-_TABLES = ("r", "p")  # pg_class.relkind: a table, also one that is divided into partitions
+_TABLES = ("r", "p")  # pg_class.relkind: a table, or a partitioned table
 _NO_TABLES = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index",
               "c": "composite type"}  # fmt: skip
 
@@ -40,8 +40,8 @@ _NO_TABLES = {"v": "view", "m": "materialized view", "f": "foreign table", "S": 
 class TableSpec:
     """A table that a sink writes: its columns, its unique key, and the rights that it needs.
 
-    ``emptied`` are the columns that may be null in any row. ``index`` is a column by which rows are looked up; the
-    index is made together with the table.
+    ``emptied`` are the columns that are null in some rows. ``index`` is a column by which rows are looked up; the index
+    is created together with the table.
     """
 
     table: str
@@ -57,9 +57,9 @@ class TableSpec:
 
 
 class PostgresTarget:
-    """The table of one sink of one pipeline; only the names of its own staging tables contain its tag.
+    """The table of one sink of one pipeline. Only its own staging tables have its tag in their names.
 
-    The session is opened when it is needed, and again when it was lost.
+    It opens a session when needed, and a new one if the session was lost.
     """
 
     queries: ClassVar[Mapping[str, LiteralString]] = QUERIES
@@ -75,11 +75,11 @@ class PostgresTarget:
         self._session: Session | None = None
 
     def by_name(self, pipeline_name: str, sink_name: str) -> "PostgresTarget":
-        """The same table as a sink of another name sees it: with its own markers and staging."""
+        """Return the same table as a sink of another name sees it: with its own markers and staging."""
         return type(self)(pipeline_name, self.config.model_copy(update={"name": sink_name}), self._lookup)
 
     def context(self, **more: object) -> dict[str, Any]:
-        """The context of every error about this table."""
+        """Return the context of every error about this table."""
         return {"pipeline": self.pipeline_name, "sink": self.config.name, "table": self.table, **more}
 
     def connected(self) -> Session:
@@ -90,13 +90,13 @@ class PostgresTarget:
         return self._session
 
     def forget_session(self) -> None:
-        """The next statement opens a new session."""
+        """Close the session; the next statement opens a new one."""
         if self._session is not None:
             self._session.close()
 
     @contextmanager
     def translated(self, **more: object) -> Iterator[None]:
-        """Turn errors of PostgreSQL into our errors about this table; a missing right names its GRANT."""
+        """Translate errors of PostgreSQL into errors about this table; a missing right names its GRANT."""
         tables = [(schema, name) for schema, _, name in (table.partition(".") for table in self.tables())]
         needs = Needs(
             schemas={SCHEMA: ("USAGE", "CREATE"), **{schema: ("USAGE",) for schema, _ in tables}},
@@ -107,7 +107,8 @@ class PostgresTarget:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Everything inside is rolled back at the end, Tidemark's own tables too if there were none: a rehearsal."""
+        """Roll back everything inside the block at its end, including Tidemark's own tables if the block created
+        them."""
         with self.translated(), self.connected().transaction(force_rollback=True):
             if not self.has_support():
                 self.make_support()
@@ -116,19 +117,20 @@ class PostgresTarget:
     def execute(
         self, session: Session, query: str, parts: Parts | None = None, **values: object
     ) -> list[dict[str, Any]]:
-        """Run a named statement with its identifiers, and with its values beside the names of the table; returns its
+        """Run a named statement with its identifiers and values, to which the names of the table are added; return its
         rows."""
         statement = sql.SQL(self.queries[query]).format(**parts) if parts else self.queries[query]
         cursor = session.execute(statement, {**self.names, **values})
         return cursor.fetchall() if cursor.description else []
 
     def rows(self, query: str, parts: Parts | None = None, **values: object) -> list[dict[str, Any]]:
-        """The same in the session of the table, in the open transaction if there is one."""
+        """Run a named statement in the session of the table, in the open transaction if there is one; return its
+        rows."""
         with self.translated():
             return self.execute(self.connected(), query, parts, **values)
 
     def kept(self, query: str, **values: object) -> list[dict[str, Any]]:
-        """Like ``rows``, for a statement about Tidemark's own tables; no rows when those do not exist."""
+        """Run a statement about Tidemark's own tables; return no rows if those do not exist."""
         return self.rows(query, None, **values) if self.has_support() else []
 
     def has_support(self) -> bool:
@@ -136,7 +138,7 @@ class PostgresTarget:
         return bool(self.rows("has_support")[0]["there"])
 
     def make_support(self) -> None:
-        """Create Tidemark's own tables; may be repeated, also by several processes at once."""
+        """Create Tidemark's own tables; may be repeated, even by several processes at once."""
         try:
             with self.translated(), self.connected().transaction():
                 self.execute(self.connected(), "lock_support")
@@ -154,17 +156,18 @@ class PostgresTarget:
             ) from denied
 
     def marker(self, manifest_id: int) -> dict[str, Any] | None:
-        """The marker of a manifest: the attempt that was merged last, and its record."""
+        """Return the marker of a manifest: the attempt that was merged last, and its record."""
         rows = self.kept("marker", manifest=manifest_id)
         return rows[0] if rows else None
 
     def columns(self, table: str | None = None) -> list[Column]:
-        """A table's columns in their order, else those of this sink's own; none when the table does not exist."""
+        """Return the columns of a table (by default the sink's own) in their order; none if the table does not
+        exist."""
         rows = self.rows("columns", table=table or self.table)
         return [Column(row["name"], row["type"], row["not_null"], row["filled"]) for row in rows]
 
     def column_ids(self) -> dict[str, str]:
-        """The number of each column of the tables, which no later column of the table gets."""
+        """Return the number of each column of the tables. A later column of the same table never gets it."""
         return {
             self._column_key(table, row["name"]): str(row["number"])
             for table in self.tables()
@@ -172,7 +175,7 @@ class PostgresTarget:
         }
 
     def column_keys(self, spec: TableSpec) -> set[str]:
-        """The keys in ``column_ids`` of the columns that rows have."""
+        """Return the keys that the columns of ``spec`` have in ``column_ids``."""
         return {self._column_key(spec.table, column.name) for column in spec.columns}
 
     def _column_key(self, table: str, column: str) -> str:
@@ -210,7 +213,7 @@ class PostgresTarget:
             )
         for folded in self.rows("folded_keys", table=spec.table, key=sorted(spec.key)):
             raise SinkRefused(
-                f"column {folded['name']} has a collation that takes different texts for equal, so keys would be mixed",
+                f"column {folded['name']} has a collation in which different texts are equal, so keys would be mixed",
                 next_step=f"run in its database: ALTER TABLE {spec.table} ALTER COLUMN {folded['name']} TYPE text "
                 'COLLATE "C";',
                 **context,
@@ -227,7 +230,7 @@ class PostgresTarget:
             )
 
     def _complete(self, spec: TableSpec) -> None:
-        """Create the table or its missing columns; under a lock, since all slices of a first run do so."""
+        """Create the table or its missing columns, under a lock, because all slices of a first run do so at once."""
         with self.translated(table=spec.table), self.connected().transaction():
             self.execute(self.connected(), "lock_support")
             columns = self.columns(spec.table)
@@ -246,7 +249,8 @@ class PostgresTarget:
             )
 
     def run_ddl(self, ddl: sql.Composed, table: str) -> None:
-        """Run statements that only the owner of the table or schema may; ``AccessDenied`` names them for others."""
+        """Run statements that only the owner of the table or schema may run; for other users ``AccessDenied`` names
+        them."""
         context = self.context(table=table)
         try:
             with self.translated(table=table):
@@ -259,7 +263,7 @@ class PostgresTarget:
             ) from denied
 
     def _ddl_create(self, spec: TableSpec) -> sql.Composed:
-        """The statements that create the table, and its schema when that does not exist."""
+        """Return the statements that create the table, and its schema if that does not exist."""
         schema = spec.table.rpartition(".")[0]
         there = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
         missing = None if there else schema
@@ -268,21 +272,23 @@ class PostgresTarget:
     # reading
 
     def tables(self) -> tuple[str, ...]:
-        """The tables that hold the rows."""
+        """Return the tables that hold the rows."""
         return (self.table,)
 
     def table_id(self) -> str:
-        """The ids of these tables, behind that of their database; empty when one is not there. TRUNCATE keeps them."""
+        """Return the ids of these tables, after the id of their database; empty if a table is missing. TRUNCATE keeps
+        the ids."""
         if not self.exists():
             return ""
         return f"{self.rows('database_id')[0]['id']}/{' '.join(self._ids(self.tables()))}"
 
     def _ids(self, tables: Sequence[str]) -> list[str]:
-        """The id of each table; empty for one that is not there. Raises ``SinkRefused`` for what is no table."""
+        """Return the id of each table; empty for a missing one. Raises ``SinkRefused`` for a relation that is not a
+        table."""
         rows = self.rows("table_ids", tables=[*tables])
         for row in rows:
             if row["id"] and row["kind"] not in _TABLES:
-                kind = _NO_TABLES.get(row["kind"], "relation that is no table")
+                kind = _NO_TABLES.get(row["kind"], "relation that is not a table")
                 raise SinkRefused(
                     f"{row['name']} is a {kind}, and the sink writes to a table",
                     next_step=f"give the {kind} another name or drop it, and give the table that it has replaced its "
@@ -296,7 +302,7 @@ class PostgresTarget:
         return all(self._ids(self.tables()))
 
     def empty_tables(self) -> list[str]:
-        """Those of the tables that are there and have no row."""
+        """Return the tables that exist and have no row."""
         return [table for table in self.tables() if self.columns(table) and not self._has_rows(table)]
 
     def _has_rows(self, table: str) -> bool:
@@ -315,19 +321,19 @@ class PostgresTarget:
     def rows_at(
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
     ) -> list[dict[str, Any]]:
-        """Key, attempt and mark of deletion of the row of a record; none when a newer row of its key replaced it."""
+        """Return key, attempt and deletion mark of the row of a record; empty if a newer row of its key replaced it."""
         parts: Parts = {"table": self.identifier, "columns": selected([*key, ATTEMPT, IS_DELETED], self.columns())}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         return self.rows("row_at", parts, **place)
 
     def dead_letter_at(self, manifest_id: int, topic: str, partition: int, offset: int) -> str | None:
-        """The reason why a record is a dead letter; None when it is not one."""
+        """Return the reason why a record is a dead letter; None if it is not one."""
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         rows = self.rows("dead_letter_at", **place)
         return rows[0]["reason"] if rows else None
 
     def each_dead_letter(self, manifest_id: int, *, values: bool) -> Iterator[dict[str, Any]]:
-        """The dead letters of a manifest by topic, partition and offset, a page in memory at a time."""
+        """Yield the dead letters of a manifest by topic, partition and offset, with one page in memory at a time."""
         parts: Parts = {"columns": names(columns_of(values=values))}
         statement = sql.SQL(QUERIES["each_dead_letter"]).format(**parts)
         given = {**self.names, "manifest": manifest_id}
@@ -341,11 +347,11 @@ class PostgresTarget:
             yield from cursor.execute(statement, given)
 
     def dead_letters(self, manifest_id: int) -> int:
-        """The number of dead letters of a manifest."""
+        """Return the number of dead letters of a manifest."""
         return int(self.rows("count_dead_letters", manifest=manifest_id)[0]["rows"])
 
     def dead_letters_by_manifest(self) -> dict[int, int]:
-        """The number of dead letters for this table by manifest, of all pipelines."""
+        """Return the number of dead letters for this table by manifest, of all pipelines."""
         return {row["manifest"]: row["rows"] for row in self.kept("dead_letters_by_manifest")}
 
     def superseded(self) -> dict[int, int]:
@@ -364,16 +370,17 @@ class PostgresTarget:
     # staging
 
     def staging(self, manifest_id: int, attempt: int) -> str:
-        """The name of an attempt's staging table; the table for dead letters has the suffix ``_dead``."""
+        """Return the name of an attempt's staging table; the table for dead letters has the suffix ``_dead``."""
         return f"staging_{manifest_id:010d}_{attempt:04d}_{self._tag}"
 
     def staging_parts(self, manifest_id: int, attempt: int) -> Parts:
-        """Both staging tables as identifiers."""
+        """Return both staging tables as identifiers."""
         name = self.staging(manifest_id, attempt)
         return {"staging": sql.Identifier(SCHEMA, name), "staging_dead": sql.Identifier(SCHEMA, name + DEAD)}
 
     def create_staging(self, manifest_id: int, attempt: int, columns: Sequence[Column]) -> None:
-        """Empty staging tables: for rows with these columns, beside the task that staged them, and for dead letters."""
+        """Create two empty staging tables: for rows with these columns and the name of the task that staged them, and
+        for dead letters."""
         listed = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )
@@ -382,14 +389,15 @@ class PostgresTarget:
             self.connected().execute(sql.SQL(QUERIES["create_staging"]).format(**parts, columns=listed))
 
     def staged(self) -> Iterator[tuple[int, int]]:
-        """(manifest, attempt) of every staging table of this sink."""
+        """Yield (manifest, attempt) of every staging table of this sink."""
         for row in self.rows("staging_tables"):
             match = _STAGING.fullmatch(row["name"])
             if match and match["tag"] == self._tag:
                 yield int(match["manifest"]), int(match["attempt"])
 
     def drop_staging(self, manifest_id: int, attempt: int) -> None:
-        """Does nothing while a session, such as a paused task, uses the tables; ``sweep`` then removes them later."""
+        """Drop the staging tables, unless a session, such as a paused task, uses them; then a later sweep drops
+        them."""
         statement = sql.SQL(QUERIES["drop_staging"]).format(**self.staging_parts(manifest_id, attempt))
         with suppress(Locked), self.translated(), self.connected().transaction():
             self.execute(self.connected(), "set_local", name="lock_timeout", value=f"{DROP_TIMEOUT_S}s")

@@ -1,6 +1,6 @@
 """Writes the rows of one Spark task to the attempt's staging tables by COPY, in a transaction that ends with the task.
 
-Each row has the name of the task that wrote it. When a task runs twice its rows are there twice; publishing reads only
+Each row has the name of the task that wrote it. If a task runs twice, its rows are staged twice; publishing reads only
 the rows of the task that the receipt names.
 """
 
@@ -27,7 +27,7 @@ from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import SinkWriter, StagedPart
 
 SCHEMA = "tidemark_target"
-DEAD = "_dead"  # the suffix of the staging table that takes dead letters
+DEAD = "_dead"  # the suffix of the staging table for dead letters
 _CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
@@ -52,7 +52,7 @@ class StagingTableWriter(SinkWriter):
 
 
 class Writer(StagingTableWriter):
-    """Copies rows at once; only the counts of each partition are kept in memory."""
+    """Copies rows as they come; it keeps in memory only the counts of each partition."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
@@ -105,7 +105,7 @@ class Copy:
             self._copy = self._copying.__enter__()
 
     def write(self, rows: pa.Table) -> int:
-        """Send rows; the number of bytes sent."""
+        """Send rows; return the number of bytes sent."""
         text = _as_csv(rows, self._task)
         with translated(**self._context):
             self._copy.write(text)
@@ -113,7 +113,7 @@ class Copy:
         return len(text)
 
     def close(self) -> None:
-        """Commit all rows; raises ``WorkFailed`` when the server has taken another number."""
+        """Commit all rows; raises ``WorkFailed`` if the server copied another number of rows."""
         with translated(**self._context):
             self._copying.__exit__(None, None, None)
             copied = self._cursor.rowcount
@@ -127,7 +127,7 @@ class Copy:
             )
 
     def abort(self) -> None:
-        """Closes the session, which rolls back the COPY."""
+        """Close the session, which rolls back the COPY."""
         aborted = WorkFailed("the task was aborted")
         with suppress(Exception):
             self._copying.__exit__(WorkFailed, aborted, None)
@@ -135,7 +135,7 @@ class Copy:
 
 
 def _as_csv(rows: pa.Table, task: str) -> bytes:
-    """Rows for PostgreSQL's COPY: every value in quotes, NULL as an empty field."""
+    """Return rows for PostgreSQL's COPY: every value in quotes, NULL as an empty field."""
     columns = [pa.repeat(task, rows.num_rows), *(_as_text(column.combine_chunks()) for column in rows.columns)]
     out = BytesIO()
     csv.write_csv(pa.Table.from_arrays(columns, names=["_task", *rows.schema.names]), out, _CSV)
@@ -156,15 +156,15 @@ def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
 
 
 def _json_text(value: Any) -> str:
-    """JSON as PostgreSQL takes it: NaN and the infinities, which JSON does not have, are texts, as in JSON lines."""
+    """Return JSON for PostgreSQL. NaN and the infinities, which JSON lacks, become texts, as in JSON lines."""
     try:
         return json.dumps(value, default=_json_value, allow_nan=False)
-    except (ValueError, TypeError):  # a number that JSON does not have, or a key of a map that is no text or number
+    except (ValueError, TypeError):  # a number that JSON lacks, or a map key that is neither text nor a number
         return json.dumps(_named(value), default=_json_value)
 
 
 def _named(value: Any) -> Any:
-    """The value with texts for such numbers and keys."""
+    """Return the value with such numbers and keys as texts."""
     if isinstance(value, dict):
         return {_key_text(key): _named(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -183,5 +183,5 @@ def _key_text(key: Any) -> str:
 
 
 def _json_value(value: Any) -> str:
-    """Bytes as hexadecimal digits, as in a column of bytes; dates and numbers as their text."""
+    """Return bytes as hexadecimal digits, as in a column of bytes, and dates and numbers as text."""
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)

@@ -319,7 +319,7 @@ def test_staged_files_that_are_removed_before_the_commit_are_missed_and_no_snaps
     remove_orphan_files(world)
     woken = wake(paused)
     assert woken.returncode == 1
-    assert ("of the table is gone" if point == "publish.before_record" else "is not there") in woken.stderr
+    assert ("of the table is gone" if point == "publish.before_record" else "is missing") in woken.stderr
     assert world.all_rows() == before
     world.ok("retry", "demo")
     world.assert_complete()

@@ -275,7 +275,7 @@ def test_who_claims_a_table_that_another_is_claiming_is_told_who(targets: list[I
     before_request(first, 3, claim)  # it has said that it asks, and has not looked yet
     assert first.claim(Owner("A")).owner == Owner("A")
     [message] = told
-    assert "another claims the table at the same time: pipeline demo of database A" in message
+    assert "another process claims the table at the same time, for pipeline demo of database A" in message
     assert "tidemark plan demo" in message
 
 
@@ -318,7 +318,7 @@ def test_a_table_of_another_shape_is_refused_by_name(make_iceberg_world: Make) -
     create(world, Schema(NestedField(1, "n", StringType(), required=False)))
     assert "column n of the table is string, the rows have long" in refusal(world)
     create(world, Schema(NestedField(1, "n", LongType(), required=False)))
-    assert "the table is partitioned by nothing, the pipeline file says hour(_event_time)" in refusal(world)
+    assert "the table is partitioned by nothing, but the pipeline file says hour(_event_time)" in refusal(world)
     world.settings["sinks"] = world.sinks(auto_create=False, partition_by=[])
     world.write_pipeline()
     create(world, Schema(NestedField(1, "n", LongType(), required=False)))
@@ -334,7 +334,7 @@ def test_a_table_that_was_upgraded_to_format_version_3_is_refused_before_anythin
     for words in (("doctor", "demo"), ("run", "demo", "--run-key", "v3"), ("retry", "demo")):
         refused = world.here(*words)
         assert refused.exit_code == 1, words
-        assert "the table has format version 3, and tables of version 2 alone" in refused.stdout + refused.stderr
+        assert "the table has format version 3, and Tidemark can write only version 2" in refused.stdout + refused.stderr
     assert not list(world.location.glob("data/0000000004*"))
 
 

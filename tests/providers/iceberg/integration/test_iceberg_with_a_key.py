@@ -172,7 +172,7 @@ def test_the_evidence_of_merges_is_in_the_snapshot_for_people(world: KeyedIceber
     assert snapshot.summary["tidemark.superseded"] == str(30 - KEYS)
     assert json.loads(table.properties["tidemark.key"]) == ["k"]
     refused = world.here("objects", "demo")
-    assert "its files hold the rows that were replaced, too" in refused.stderr
+    assert "its files also hold rows that were replaced" in refused.stderr
 
 
 def test_a_row_that_others_have_deleted_by_position_does_not_stand_and_an_older_manifest_brings_its_key_back(

@@ -128,7 +128,7 @@ def test_a_token_of_a_rest_catalog_is_the_password_of_a_connection_without_a_log
 def test_a_connection_that_is_missing_or_says_too_much_is_named() -> None:
     with pytest.raises(ConfigurationError, match="the connection lakehouse of the sql catalog does not exist"):
         _properties(settings(), lambda _: None)
-    with pytest.raises(ConfigurationError, match="sets keepalives, which is not known here"):
+    with pytest.raises(ConfigurationError, match="has unknown keys in its extra: keepalives"):
         _properties(settings(), lambda _: {"extra": {"keepalives": "1"}})
 
 

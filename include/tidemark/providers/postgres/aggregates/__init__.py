@@ -1,1 +1,2 @@
-"""The setting ``aggregate``: what is added up, by which key. No kind: the sinks with totals use it."""
+"""The setting ``aggregate``: what is added up, by which key. The sinks with totals use it. This folder is no kind of
+sink."""

@@ -15,7 +15,7 @@ from tidemark.errors import SinkRefused
 from tidemark.providers.postgres.aggregates.value_columns import WINDOW, WORDS, Function, ValueColumn, value_columns
 from tidemark.text import with_nearest
 
-PLACES = ("_topic", "_partition")  # of a record in its source, never null
+PLACES = ("_topic", "_partition")  # the place of a record in its source, never null
 CONTRIBUTIONS = "_contributions"  # the suffix of the table beside the totals
 COLUMN_PATTERN = "^[a-z][a-z0-9_]{0,55}$"  # PostgreSQL has 63 bytes, and an average adds a suffix
 _EXACT = ("int", "uint", "decimal")
@@ -32,8 +32,10 @@ Value = Annotated[str, AfterValidator(_value), WithJsonSchema({"type": "string",
 
 
 class Aggregate(Section):
-    """The values that are added up, and the key. A key is a value of each column in ``group_by``, in one window of
-    event time."""
+    """The values that are added up, and the key.
+
+    A key is a value of each column in ``group_by``, in one window of event time.
+    """
 
     group_by: tuple[str, ...] = Field(
         default=(),
@@ -59,7 +61,7 @@ class Aggregate(Section):
         if len(set(group_by)) < len(group_by):
             raise wrong("must name each column once")
         if WINDOW in group_by:
-            raise wrong(f"may not have {WINDOW}: that column is the window's")
+            raise wrong(f"may not have {WINDOW}: that column holds the window")
         return group_by
 
     @field_validator("window")
@@ -87,7 +89,7 @@ class Aggregate(Section):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that name a total."""
+        """The columns that identify a total."""
         return self.group_by + ((WINDOW,) if self.window else ())
 
     @property
@@ -104,26 +106,25 @@ class Aggregate(Section):
         }
 
     def definition(self) -> str:
-        """Return what a table of totals is, as text: two definitions in one table would mix."""
+        """Return the definition of a table of totals as text. Two definitions in one table would mix."""
         return json.dumps(self.order())
 
     def refuse_other_totals(self, pipeline_name: str, owner: str, definition: str, **context: object) -> None:
-        """Raise ``SinkRefused`` when a table holds other totals than these, or those of another pipeline."""
+        """Raise ``SinkRefused`` if a table holds totals with another definition, or those of another pipeline."""
         own = owner == pipeline_name
         if own and definition == self.definition():
             return
         what = "by another aggregate than this one" if own else f"of pipeline {owner}"
         put_back = "put the aggregate that they were made by back into the pipeline file; or " if own else ""
         raise SinkRefused(
-            f"the table holds totals {what}: the two would mix",
+            f"the table holds totals {what}, and the two would mix",
             next_step=f"nothing was written; {put_back}give this sink another table and another name, then: "
             f"tidemark fill {pipeline_name} NAME --why TEXT",
             **context,
         )
 
     def problem_with(self, rows: RowSettings) -> str | None:
-        """Return the reason why these rows cannot be added up, as a sentence that continues a key; None when they
-        can."""
+        """Return why these rows cannot be added up, as a sentence that continues a key; None if they can."""
         types, never_null = rows.field_types(), rows.never_null()
         if rows.tombstone_fields():
             return "may not have decode.tombstones: a deletion takes nothing away from totals; use a filter instead"

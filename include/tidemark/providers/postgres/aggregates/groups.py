@@ -1,7 +1,7 @@
 """Groups the rows of one Spark task by key.
 
-A task keeps the groups of its last batches in memory, a bounded number; beyond it they are staged, and publishing
-combines what tasks staged of one key. The digest is that of the rows, so it does not depend on batches.
+A task keeps a bounded number of groups in memory; beyond it groups are staged. Publishing combines what tasks staged
+for one key. The digest is that of the rows, so it does not depend on batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ from tidemark.providers.postgres.aggregates.value_columns import ROWS, WINDOW, F
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.text import column_of_arrow
 
-MOST_GROUPS = 200_000  # that wait in memory
-DIGITS = 76  # of a sum: 10^38 values of the widest decimal have room
-_OWN = "\0"  # before the name of a column that no name of a row can be
+MOST_GROUPS = 200_000  # groups that wait in memory
+DIGITS = 76  # digits of a sum: enough for 10^38 values of the widest decimal
+_OWN = "\0"  # prefix of our own columns, which no column of a row can have
 _PLACE = ("_topic", "_partition", "_offset")
 _OVER_GROUPS = {Function.COUNT: "sum", Function.SUM: "sum", Function.MIN: "min", Function.MAX: "max"}
 
 
 class Groups:
-    """The groups of a task by key; at most about ``most`` wait in memory, beside those of one batch."""
+    """The groups of a task by key. About ``most`` of them wait in memory, beside those of one batch."""
 
     def __init__(
         self, group_by: list[str], window_s: int | None, value_columns: list[ValueColumn], most: int = MOST_GROUPS
@@ -36,10 +36,10 @@ class Groups:
         self._waiting: list[pa.Table] = []
 
     def inputs(self, rows: pa.RecordBatch, event_time: pa.Array) -> pa.RecordBatch:
-        """The columns that decide the totals: the key, and a column ``of NAME`` of each source."""
+        """Return the columns that decide the totals: the key, and a column ``of NAME`` for each source."""
         columns = {name: rows.column(name) for name in self._group_by}
         if self._window_s:
-            naive = event_time.view(pa.timestamp("us"))  # in UTC, so that no time zone is looked up
+            naive = event_time.view(pa.timestamp("us"))  # UTC without a zone, so that Arrow looks up no time zone
             starts = pc.floor_temporal(naive, multiple=self._window_s, unit="second")
             columns[WINDOW] = starts.view(event_time.type)
         for name in self._sources:
@@ -48,7 +48,8 @@ class Groups:
 
     @staticmethod
     def measured(rows: pa.RecordBatch, inputs: pa.RecordBatch) -> Iterator[tuple[str, int, pa.Table]]:
-        """(topic, partition, inputs with offsets) of each partition; the digest covers what decides the totals."""
+        """Yield (topic, partition, inputs with offsets) for each partition. The digest covers all that decides the
+        totals."""
         decisive = inputs.select([name for name in inputs.schema.names if name not in _PLACE])
         place = [rows.column(name) for name in _PLACE]
         measured = pa.RecordBatch.from_arrays([*place, *decisive.columns], names=[*_PLACE, *decisive.schema.names])
@@ -56,7 +57,7 @@ class Groups:
             yield topic, partition, piece
 
     def take(self, inputs: pa.RecordBatch) -> pa.Table | None:
-        """Group a batch; what has to be staged now, because too much would wait."""
+        """Group a batch. Return groups to stage now, if too many would wait; else None."""
         table = pa.Table.from_batches([inputs])
         wanted: list[Any] = [([], "count_all")]
         for column in self._value_columns:
@@ -81,13 +82,15 @@ class Groups:
         return None if self._waiting else combined
 
     def _input(self, source: str) -> str:
-        """Return a name that no column of the key has. Digests include the name, so it changes only when a column of
-        the key has it already."""
+        """Return a name that no column of the key has.
+
+        Digests include the name, so it differs from ``of NAME`` only if a column of the key has that name.
+        """
         name = f"of {source}"
         return f"{_OWN}{name}" if name in self._key else name
 
     def rest(self) -> pa.Table | None:
-        """Return the rows that still wait, to be staged."""
+        """Return the groups that still wait, to be staged; None if none wait."""
         return self._combined() if self._waiting else None
 
     def _combined(self) -> pa.Table:
@@ -95,7 +98,7 @@ class Groups:
 
 
 def combined(tables: Sequence[pa.Table], key: Sequence[str], value_columns: Sequence[ValueColumn]) -> pa.Table:
-    """The groups of some tables together, each key once."""
+    """Combine the groups of several tables, so that each key occurs once."""
     wanted = [(ROWS, "sum"), *((column.name, _OVER_GROUPS[column.function]) for column in value_columns)]
     groups = pa.concat_tables(tables).group_by([*map(column_of_arrow, key)], use_threads=False).aggregate(wanted)
     return groups.rename_columns(_names(key, value_columns))
@@ -106,7 +109,8 @@ def _names(key: Sequence[str], value_columns: Sequence[ValueColumn]) -> list[str
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """NaN is no value, and -0.0 is 0.0: programs do not agree whether they are less or greater than others."""
+    """Return a column with NaN as null, and -0.0 as 0.0, because programs disagree on how these compare with other
+    numbers."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))

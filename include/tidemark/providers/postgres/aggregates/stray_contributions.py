@@ -1,4 +1,4 @@
-"""Contributions of manifests that the sink has not published."""
+"""Reports contributions of manifests that the sink has not published."""
 
 from collections.abc import Collection
 
@@ -8,11 +8,11 @@ from tidemark.sinks.base import Expected, Ledger
 def what_of_strays(
     expected: Expected, ledger: Ledger, strays: Collection[int], by_hand: str
 ) -> dict[int, tuple[str, str]]:
-    """Return what is wrong with them and the next step, by manifest; ``by_hand`` where no attempt of this database can
-    have left them there.
+    """Return, by manifest, (what is wrong, the next step).
 
-    Those of a manifest that the database knows are part of the totals, such as what a sink that is retired now has put
-    into the same table.
+    The step is ``by_hand`` for a manifest that the database does not know, because no attempt can have left its
+    contributions. Contributions of a known manifest are part of the totals; for example, a sink that is now retired put
+    them there.
     """
     unknown = expected.unknown(strays)
     replaced = (

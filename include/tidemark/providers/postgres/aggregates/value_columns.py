@@ -1,6 +1,6 @@
-"""The value columns of a table of totals: counted, added up, or the least or greatest of their values.
+"""The value columns of a table of totals: counts, sums, minima and maxima.
 
-Executors use it too, so it imports the standard library only.
+Executors use it too, so it imports only the standard library.
 """
 
 import re
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-WINDOW = "window_start"  # the column of a window's first moment, UTC
+WINDOW = "window_start"  # the column with the first moment of the window, in UTC
 ROWS = "_rows"  # the column with the number of records
 WORDS = r"^count$|^(count|sum|min|max|average)\(([^()]+)\)$"
 
 
 class Function(StrEnum):
-    COUNT = "count"  # of records, or of those where a column is not null
+    COUNT = "count"  # counts records, or only those in which a column is not null
     SUM = "sum"
     MIN = "min"
     MAX = "max"
@@ -23,20 +23,20 @@ class Function(StrEnum):
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column of totals beside the key; ``source`` is the column of the rows that it is made of, None when records are
-    counted."""
+    """A column of totals beside the key. ``source`` is the column of the rows from which it is computed; None counts
+    records."""
 
     name: str
     function: Function
     source: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """As values for JSON."""
+        """Return the column as values for JSON."""
         return {"column": self.name, "function": self.function, "source": self.source}
 
 
 def value_columns(values: Mapping[str, str]) -> Iterator[ValueColumn]:
-    """The columns of values such as ``sum(price)``; an average is kept as its sum and its count."""
+    """Yield the columns of values such as ``sum(price)``. An average is stored as its sum and its count."""
     for name, text in values.items():
         match = re.match(WORDS, text)
         assert match is not None, "settings are checked before"
@@ -48,5 +48,5 @@ def value_columns(values: Mapping[str, str]) -> Iterator[ValueColumn]:
 
 
 def value_columns_from(raw: Iterable[Mapping[str, Any]]) -> list[ValueColumn]:
-    """The columns as JSON holds them."""
+    """Return the columns from their JSON form."""
     return [ValueColumn(column["column"], Function(column["function"]), column["source"]) for column in raw]

@@ -1,4 +1,5 @@
-"""The audit of totals: markers agree with publications and contributions, and, ``deep``, totals with contributions."""
+"""The audit of totals compares markers with publications and contributions; if ``deep``, also totals with
+contributions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,12 +16,12 @@ _REPLAYS = "the manifests above may have contributed to them: replay those, then
 
 
 def differences_of_totals(expected: Expected, ledger: Ledger, totals: Totals) -> Iterator[Problem]:
-    """Find what the tables hold and should not, or lack: combines all contributions again."""
+    """Yield what the tables hold and should not, or lack. Combines all contributions again."""
     published = expected.published()
     contributions = {row["manifest"]: row for row in totals.ask("contributions")}
     incomplete = list(_contributions(expected, totals, published, contributions))
     yield from incomplete
-    known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put since
+    known = {manifest.id for manifest, _ in published} | ledger.evidence().keys()  # some were put after ``published``
     for stray, (why, step) in what_of_strays(expected, ledger, contributions.keys() - known, _BY_HAND).items():
         what = f"{totals.config.contributions} has {contributions[stray]['keys']:,} rows of manifest {stray}, "
         yield Problem(None, what + why, step)
@@ -33,8 +34,8 @@ def _contributions(
     published: list[tuple[Manifest, Publication]],
     contributions: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[Problem]:
-    """Compares the contributions of each manifest with its marker and its publication, except what a person has given
-    up."""
+    """Compare the contributions of each manifest with its marker and its publication, except what you gave up with
+    ``accept``."""
     checksums = {row["manifest"]: row["checksum"] for row in totals.ask("checksums")}
     dead = totals.dead_letters_by_manifest()
     for manifest, publication in published:
@@ -52,7 +53,8 @@ def _contributions(
 
 
 def _totals(pipeline_name: str, totals: Totals, *, first: str) -> Iterator[Problem]:
-    """Compares all totals with all contributions; a replay of any manifest of a total combines it again."""
+    """Compare all totals with all contributions. A replay of any manifest that contributes to a total combines it
+    again."""
     for row in totals.ask("wrong_totals"):
         number = f"{row['totals']:,} totals of {totals.config.table}"
         if row["manifest"] is None:

@@ -1,9 +1,9 @@
 """The seam for copies of totals: another place where readers find them, such as a table of DynamoDB.
 
-``totals`` knows a copy by these classes alone. A kind of copy is a package with two modules: ``settings`` has
+``totals`` knows a copy only by these classes. A kind of copy is a package with two modules: ``settings`` has
 ``Settings``, and ``copy`` has ``open_copy(settings, lookup, context)``, which returns a ``CopyOfTotals``.
 
-PostgreSQL adds up, and gives each total that changes a higher *revision*. A copy keeps of each key the total with the
+PostgreSQL adds up, and gives each changed total a higher *revision*. For each key a copy keeps the total with the
 highest revision. So the same totals may be put twice, late, or by two processes at once.
 """
 
@@ -23,7 +23,7 @@ from tidemark.providers.postgres.aggregates.value_columns import ValueColumn
 class CopySettings(Section):
     """The settings of one copy. ``kind`` is its name in the registry.
 
-    ``longest_key``: the most bytes of a key, as the text of a JSON array; None when keys of any length fit.
+    ``longest_key`` is the most bytes of a key, as the text of a JSON array; None if keys of any length fit.
     """
 
     kind: ClassVar[str]
@@ -32,16 +32,15 @@ class CopySettings(Section):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Return the place of the copy, for messages. No secrets."""
+        """The place of the copy, for messages. It contains no secrets."""
 
     @abstractmethod
     def connections(self) -> set[str]:
-        """The ids of the Airflow connections that these settings name."""
+        """Return the ids of the Airflow connections that these settings name."""
 
     @abstractmethod
     def problem_with(self, columns: Sequence[ValueColumn], types: Mapping[str, str]) -> str | None:
-        """Return the reason why this copy cannot hold these value columns, as a sentence that continues a key; None
-        when it can."""
+        """Return why this copy cannot hold these value columns, as a sentence that continues a key; None if it can."""
 
 
 CopyEntry = Annotated[SerializeAsAny[CopySettings] | None, OneKind(COPIES)]
@@ -49,7 +48,7 @@ CopyEntry = Annotated[SerializeAsAny[CopySettings] | None, OneKind(COPIES)]
 
 @dataclass(frozen=True)
 class Total:
-    """One total as PostgreSQL has it; with 0 ``rows`` nothing is left of it."""
+    """One total as PostgreSQL has it; with 0 ``rows`` no record contributes to it any longer."""
 
     key: Mapping[str, Any]
     values: Mapping[str, Any]
@@ -61,8 +60,8 @@ class Total:
 class Comparison:
     """The difference between a copy and all totals. Keys are the texts of ``CopyOfTotals.key_of``.
 
-    ``differing`` are keys of totals of which the copy has something else or nothing, ``strays`` keys that the copy
-    alone has records of.
+    ``differing`` are keys of totals for which the copy has something else, or nothing. ``strays`` are keys with records
+    that only the copy has.
     """
 
     highest_revision: int
@@ -73,8 +72,8 @@ class Comparison:
 class CopyOfTotals(ABC):
     """One place with a copy of the totals of one table.
 
-    ``longest_key``, ``longest_total`` (bytes) and ``most_digits`` are rough limits: what comes near them is asked about
-    with ``problem_with`` before it is committed.
+    ``longest_key``, ``longest_total`` (bytes) and ``most_digits`` are rough limits: totals near them are checked with
+    ``problem_with`` before they are committed.
     """
 
     longest_key: ClassVar[int]
@@ -92,7 +91,7 @@ class CopyOfTotals(ABC):
     def claim(self, owner: str) -> None:
         """Create the place if the settings say so, and note that it belongs to ``owner``, an id of the totals.
 
-        May be repeated, also by two processes at once. Raises ``SinkRefused`` when it belongs to other totals.
+        May be repeated, even by two processes at once. Raises ``SinkRefused`` if it belongs to other totals.
         """
 
     @abstractmethod
@@ -101,11 +100,12 @@ class CopyOfTotals(ABC):
 
     @abstractmethod
     def rehearse(self) -> str:
-        """Try what an attempt needs, and change nothing; return a sentence about it. Raises what you must correct."""
+        """Try what an attempt needs, and change nothing; return a sentence about it. Raises for what you must
+        correct."""
 
     @abstractmethod
     def problem_with(self, total: Total) -> str | None:
-        """Return the reason why the copy has no room for a total, as a sentence; None when it has."""
+        """Return why the copy has no room for a total, as a sentence; None if it has room."""
 
     @abstractmethod
     def key_of(self, total: Total) -> str:
@@ -117,11 +117,11 @@ class CopyOfTotals(ABC):
 
     @abstractmethod
     def empty(self, keys: Iterable[str], revision: int) -> None:
-        """Take the records of some keys out of the copy, which has no total of them; as with ``put``."""
+        """Remove the records of keys without a total from the copy, with the same rule for revisions as ``put``."""
 
     @abstractmethod
     def differing(self, totals: Sequence[Total]) -> list[Total]:
-        """Return those totals of which the copy has something else, in whatever revision."""
+        """Return those totals for which the copy has something else, in whatever revision."""
 
     @abstractmethod
     def compare(self, totals: Iterable[Total]) -> Comparison:
@@ -129,6 +129,6 @@ class CopyOfTotals(ABC):
 
 
 def open_copy(settings: CopySettings, lookup: Lookup, context: Mapping[str, Any]) -> CopyOfTotals:
-    """Open the copy that the settings name; ``context`` is that of its errors."""
+    """Open the copy that the settings name; ``context`` is added to its errors."""
     copy: CopyOfTotals = COPIES.module(settings.kind, "copy").open_copy(settings, lookup, context)
     return copy

@@ -1,8 +1,9 @@
--- Totals that have a copy elsewhere (copies.py). A trigger gives a total that changes the next number of a sequence, so no
--- statement and no older process can forget it. A total whose _served is its _revision is in the copy.
+-- Totals that have a copy elsewhere (copies.py). A trigger gives each changed total the next number of a sequence, so
+-- that no statement, and no process of an older release, can forget it. A total is in the copy if its _served equals its
+-- _revision.
 
 -- name: support_copies
--- The identity of the place that has the copy: one that is restored or created again has another.
+-- Stores the identity of the copy's place. A place that is restored or created again has another identity.
 CREATE SEQUENCE IF NOT EXISTS tidemark_target.revision;
 CREATE TABLE IF NOT EXISTS tidemark_target.copy (
     target   text PRIMARY KEY,
@@ -19,7 +20,7 @@ SELECT to_regclass('tidemark_target.copy') IS NOT NULL AND to_regproc('tidemark_
        AND to_regclass('tidemark_target.revision') IS NOT NULL AS there;
 
 -- name: number_totals
--- What changes but _served gets a revision.
+-- Every insert, and every update that does not change _served, gets a revision.
 ALTER TABLE {totals} ADD COLUMN IF NOT EXISTS _revision bigint, ADD COLUMN IF NOT EXISTS _served bigint;
 DROP TRIGGER IF EXISTS tidemark_first_revision ON {totals};
 CREATE TRIGGER tidemark_first_revision BEFORE INSERT ON {totals}
@@ -36,8 +37,8 @@ WHERE tgrelid = to_regclass(%(target)s) AND tgname IN ('tidemark_first_revision'
   AND tgenabled <> 'D';
 
 -- name: lift_revisions
--- Above all that the copy has, after a database was restored from an older copy; and so far above that what a process of
--- the time before still puts is lower.
+-- For a database that was restored from a backup: lifts the sequence above all revisions in the copy. It lifts it so far
+-- that even revisions which a process from before the restore still puts are lower.
 SELECT setval('tidemark_target.revision',
               greatest(%(highest)s, (SELECT last_value FROM tidemark_target.revision)) + 1000000000) AS revision;
 
@@ -59,27 +60,27 @@ SELECT {key}, _rows, {values}, _revision FROM {totals}
 WHERE _served IS DISTINCT FROM _revision AND _revision > %(after)s ORDER BY _revision LIMIT %(most)s;
 
 -- name: were_served
--- Not those that have changed since they were read.
+-- A total that has changed since it was read has another revision, so it is not marked.
 UPDATE {totals} SET _served = _revision WHERE _revision = ANY (%(revisions)s) AND _served IS DISTINCT FROM _revision;
 
 -- name: still_served
 SELECT _revision FROM {totals} WHERE _revision = ANY (%(revisions)s) AND _served = _revision;
 
 -- name: near_a_limit
--- By a rough measure; text takes at most 6 bytes in JSON for one of its own.
+-- A rough measure: one byte of text takes at most 6 bytes in JSON.
 SELECT {key}, t._rows, {t_values}, t._revision FROM {totals} t
 WHERE _served IS DISTINCT FROM _revision
   AND (octet_length(concat({key})) > %(longest_key)s / 8
        OR octet_length(concat({key}, {t_values})) > %(longest_total)s / 8 OR {has_many_digits});
 
 -- name: each_total
--- Of one manifest, or of all.
+-- The totals of one manifest, or all totals.
 SELECT {key}, _rows, {values}, _revision, _served FROM {totals}
 WHERE %(manifest)s::bigint IS NULL
       OR ({key}) IN (SELECT {key} FROM {contributions} WHERE _manifest_id = %(manifest)s);
 
 -- name: contributors
--- One manifest for each of these totals, and how many totals go by its name.
+-- For each of these totals one manifest that contributes to it; for each such manifest the number of its totals.
 SELECT manifest, count(*) AS totals, min(example) AS example FROM (
     SELECT max(s._manifest_id) AS manifest, min(concat_ws(', ', {s_key})) AS example
     FROM {totals} t JOIN {contributions} s ON {same_key}

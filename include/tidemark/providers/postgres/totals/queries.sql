@@ -1,4 +1,4 @@
--- Totals and the contributions of manifests. {..} are identifiers, put in by psycopg.sql; %(..)s are values.
+-- Totals and the contributions of manifests. psycopg.sql replaces {..} by identifiers; %(..)s are values.
 
 -- name: define
 INSERT INTO tidemark_target.aggregate (target, pipeline, definition)
@@ -14,13 +14,13 @@ SELECT pipeline, definition FROM tidemark_target.aggregate WHERE target = %(targ
 UPDATE tidemark_target.aggregate SET pipeline = %(pipeline)s WHERE target = %(target)s AND pipeline = %(old)s;
 
 -- name: empty_contributions
--- Of an earlier attempt. They keep their keys until the totals are combined again.
+-- Empties the contributions of an earlier attempt. Their keys are kept until the totals are combined again.
 WITH emptied AS (
     UPDATE {contributions} SET _attempt = %(attempt)s, _rows = 0, {emptied} WHERE _manifest_id = %(manifest)s RETURNING 1)
 SELECT count(*) AS contributions FROM emptied;
 
 -- name: contribute
--- What the tasks of the receipt staged of each key, combined.
+-- Combines what the receipt's tasks staged for each key.
 WITH contributed AS (
     INSERT INTO {contributions} ({key}, _manifest_id, _attempt, _rows, {values})
     SELECT {key}, %(manifest)s, %(attempt)s, sum(c._rows), {combined}
@@ -30,14 +30,14 @@ WITH contributed AS (
 SELECT count(*) AS keys, coalesce(sum(_rows), 0)::bigint AS rows FROM contributed;
 
 -- name: add
--- For a manifest that never had contributions: each total is adjusted, in key order so that no two wait for one another.
+-- For a manifest that never had contributions: adjusts each total, in key order so that two merges do not deadlock.
 INSERT INTO {totals} AS t ({key}, _rows, {values})
 SELECT {key}, _rows, {values} FROM {contributions} WHERE _manifest_id = %(manifest)s ORDER BY {key}
 ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows + EXCLUDED._rows, {adjusted};
 
 -- name: lock_totals
--- A statement of its own: the next one sees what those have committed that held the totals before. Two manifests that
--- combined within one statement each missed the contribution of the other.
+-- A statement of its own, so that the next one sees what other transactions committed while this one waited for their
+-- locks. If one statement locked and combined, two manifests at once would each miss the contribution of the other.
 INSERT INTO {totals} AS t ({key}, _rows)
 SELECT {key}, 0 FROM {contributions} WHERE _manifest_id = %(manifest)s ORDER BY {key}
 ON CONFLICT ({key}) DO UPDATE SET _rows = t._rows;
@@ -56,15 +56,15 @@ WHERE s._manifest_id = %(manifest)s AND s._rows = 0 AND t._rows = 0 AND {same_ke
 ;
 
 -- name: not_numbered
--- A total that has a copy stays with 0 rows: its revision keeps an older one from coming back. Asked in the statement
--- itself, since the pipeline file of this attempt may be older than the copy.
+-- A total that has a copy is kept with 0 rows: its revision prevents that an older revision comes back. The statement
+-- itself looks for the trigger, because the pipeline file of this attempt may be older than the copy.
   AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(target)s) AND tgname = 'tidemark_next_revision')
 
 -- name: drop_empty_contributions
 DELETE FROM {contributions} WHERE _manifest_id = %(manifest)s AND _rows = 0;
 
 -- name: lock_both
--- Attempts wait meanwhile, readers do not.
+-- Attempts wait for this lock, readers do not.
 LOCK TABLE {contributions}, {totals} IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: combine_all
@@ -93,7 +93,7 @@ UPDATE tidemark_target.marker SET checksum = (
 WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s AND manifest = %(manifest)s;
 
 -- name: contributions
--- Of one manifest, or of each: number of keys, records and checksum.
+-- The number of keys and records, and the checksum, of one manifest or of each.
 SELECT c._manifest_id AS manifest, count(*) AS keys, sum(c._rows)::bigint AS rows, sum({hash})::text AS checksum
 FROM {contributions} c WHERE %(manifest)s::bigint IS NULL OR _manifest_id = %(manifest)s GROUP BY c._manifest_id;
 
@@ -103,8 +103,8 @@ WHERE target = %(target)s AND pipeline = %(pipeline)s AND sink = %(sink)s
   AND (%(manifest)s::bigint IS NULL OR manifest = %(manifest)s);
 
 -- name: wrong_totals
--- Keys of one manifest, or all keys, whose total is not the combination of their contributions, by one manifest that
--- contributes to them: null when none does.
+-- Keys of one manifest, or of all, whose total is not the combination of their contributions. They are grouped by one
+-- manifest that contributes to them; null if none does.
 WITH chosen AS (
     SELECT c.* FROM {contributions} c
     WHERE %(manifest)s::bigint IS NULL

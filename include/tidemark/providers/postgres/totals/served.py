@@ -1,8 +1,8 @@
-"""The totals of one table together with their copy: which ones the copy lacks, and how they come there.
+"""Keeps the copy of one table's totals up to date.
 
-The merge of a manifest commits totals with new revisions. Whoever marks a manifest puts before that all totals that
-were not served yet, of whatever manifest: so what a process has committed and not put, because it died, comes with the
-next one. A total is put as it is when it is read, which is newer than what was committed, or the same.
+The merge of a manifest commits totals with new revisions. Before a manifest is marked, all totals that the copy lacks
+are put, of whatever manifest. So totals that a process committed but, because it died, did not put, are put by the next
+one. A total is put as it is when it is read, which is as new as the committed one, or newer.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ _BY_HAND = "no attempt of Tidemark has left them there: delete those items by ha
 
 
 class ServedTotals:
-    """The totals of one table, and the place that has their copy."""
+    """The totals of one table, and the place of their copy."""
 
     def __init__(self, table: Totals, copy: CopyOfTotals) -> None:
         self._table = table
         self._copy = copy
 
     def check(self) -> None:
-        """Raise ``SinkRefused`` unless the place is free, or has this copy; changes nothing."""
+        """Raise ``SinkRefused`` unless the place is free, or has this copy already; changes nothing."""
         self._copy.check()
 
     def rehearse(self) -> str:
         return self._copy.rehearse()
 
     def claim(self) -> None:
-        """Make the totals the owner of the place, and note which place it is; the totals have an owner already."""
+        """Make the totals the owner of the place, and note the place's identity. The totals have an owner already."""
         self._copy.claim(self._owner())
         self._table.make_copies_support()
         self._table.rows("note_first_copy", identity=self._copy.identity())
@@ -42,19 +42,19 @@ class ServedTotals:
         return str(self._table.kept("owner")[0]["identity"])
 
     def moved(self) -> str | None:
-        """Return the identity of the place if it is another one than the totals were put into."""
+        """Return the identity of the place if it is not the place into which the totals were put; else None."""
         registered = self._table.registered_copy()
         identity = self._copy.identity() if registered is not None else None
         return None if identity == registered else str(identity)
 
     def number(self) -> None:
-        """Give each total a revision, unless they have one."""
+        """Give each total a revision, if totals have none yet."""
         if not self._table.are_numbered():
-            # The place may have items of a time that the database was restored to before.
+            # If the database was restored from a backup, the place may have items with higher revisions.
             self._table.number(self._copy.compare(()).highest_revision)
 
     def refuse_what_has_no_room(self, manifest_id: int) -> None:
-        """Raise ``SinkRefused`` before COMMIT, in the open transaction, for a total that the copy cannot hold."""
+        """Raise ``SinkRefused``, before COMMIT in the open transaction, for a total that the copy cannot hold."""
         copy = self._copy
         limits = {
             "longest_key": copy.longest_key, "longest_total": copy.longest_total, "most_digits": copy.most_digits,
@@ -69,9 +69,9 @@ class ServedTotals:
                 )
 
     def put_rest(self) -> None:
-        """Put every total that was not served yet; may be repeated, also by several processes at once.
+        """Put every total that the copy lacks; may be repeated, even by several processes at once.
 
-        One pass is enough: a total that changes meanwhile gets a higher revision, and comes later in the same pass.
+        One pass is enough: a total that changes meanwhile gets a higher revision, and so comes later in the same pass.
         """
         after = 0
         while rows := self._table.rows("not_served", self._table.parts, after=after, most=PAGE):
@@ -82,7 +82,7 @@ class ServedTotals:
             self._table.rows("were_served", self._table.parts, revisions=[total.revision for total in totals])
 
     def has_totals_of(self, manifest_id: int) -> bool:
-        """Return whether the copy has every total that the manifest contributes to as it is."""
+        """Return whether the copy has, in their current form, all totals to which the manifest contributes."""
         totals = self._table.each_total(manifest_id=manifest_id)
         while page := list(islice(totals, PAGE)):
             if self._copy.differing(page):
@@ -90,8 +90,9 @@ class ServedTotals:
         return True
 
     def differences(self) -> Iterator[Problem]:
-        """Find items that the copy should not have, items that it lacks, and items that differ from their total. Other
-        processes may change totals meanwhile.
+        """Yield items that the copy should not have, items that it lacks, and items that differ from their total.
+
+        Other processes may change totals meanwhile.
         """
         table, place = self._table.table, self._copy.place
         wrong, strays = self._differing()
@@ -110,11 +111,11 @@ class ServedTotals:
             yield Problem(None, what, _BY_HAND, min(strays))
 
     def _differing(self) -> tuple[list[Total], list[str]]:
-        """Totals that count as served and are not what the copy has, and keys that the copy alone has."""
+        """Return (totals that count as served but differ from the copy, keys that only the copy has)."""
         compared = self._copy.compare(self._table.each_total(served=True))
         if not compared.differing and not compared.strays:
             return [], []
-        # A total may have changed between the two readings: those that seem wrong are read again, on both sides.
+        # A total may have changed between the two reads, so totals that seem wrong are read again on both sides.
         strays, suspects = set(compared.strays), []
         for total in self._table.each_total():
             key = self._copy.key_of(total)
@@ -127,9 +128,9 @@ class ServedTotals:
         return [total for total in differing if total.revision in served], sorted(strays)
 
     def derive_again(self, *, dry_run: bool) -> str | None:
-        """Make the copy what the totals are, whatever either was restored from; returns a line if they differ.
+        """Make the copy equal to the totals, even if one of them was restored; return a line if they differ.
 
-        No attempt is at work. In a dry run nothing is changed.
+        No attempt may be running. In a dry run nothing is changed.
         """
         if not self._table.are_numbered():
             return None  # nothing was put yet

@@ -18,7 +18,7 @@ from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 
 class Settings(TableSettings):
-    """A PostgreSQL table of totals, one row per key, and beside it what each manifest has contributed to each key."""
+    """A PostgreSQL table of totals, one row per key, and beside it what each manifest contributed to each key."""
 
     kind = "totals"
     output_keys = frozenset({"aggregate"})
@@ -42,7 +42,7 @@ class Settings(TableSettings):
 
     @property
     def contributions(self) -> str:
-        """The table that holds what each manifest has contributed."""
+        """The table that holds what each manifest contributed."""
         return self.table + CONTRIBUTIONS
 
     def tables(self) -> set[str]:
@@ -61,7 +61,7 @@ class Settings(TableSettings):
         return self.aggregate.key
 
     def storable(self) -> Storable:
-        """As any table of PostgreSQL; where totals are served may have a shorter key."""
+        """Declare the limits of a PostgreSQL table, with a shorter key if the copy allows only that."""
         declared = super().storable()
         if self.served_in is None or self.served_in.longest_key is None or declared.key is None:
             return declared

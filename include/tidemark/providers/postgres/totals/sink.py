@@ -1,14 +1,15 @@
 """Publishes totals per key into PostgreSQL: contributions, not increments.
 
-A *contribution* is what one manifest adds to one key. A total is the combination of the contributions of all manifests;
-so a replay replaces its own, and nothing is counted twice. Contributions and totals are changed in one transaction:
+A *contribution* is what one manifest adds to one key. A total is the combination of the contributions of all manifests.
+So a replay replaces its own contributions, and nothing is counted twice. Contributions and totals change in one
+transaction:
 
-- A manifest that provably never had any adjusts each of its totals, which costs the same however many manifests a
-  total is made of.
-- Any other replaces what it has, if it has some; then its totals are locked by one statement, and combined again by the
-  next. So what was deleted of it by hand is not counted a second time.
+- A manifest that provably never had contributions adjusts each of its totals. This costs the same, however many
+  manifests contribute to a total.
+- Any other manifest replaces the contributions that it has. Then one statement locks its totals, and the next one
+  combines them again. So contributions that were deleted by hand are not counted a second time.
 
-Readers may find a copy elsewhere (``served.py``): it is put after COMMIT and before the mark.
+Readers may find a copy elsewhere (``served.py``), which is updated after COMMIT and before the mark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,21 +41,23 @@ from tidemark.transforms.sequence import columns_after
 
 
 class TotalsLedger(TableLedger):
-    """Markers, and a note of what the table adds up: that has the name of the pipeline too."""
+    """Markers, and a note of what the table adds up. The note has the name of the pipeline too."""
 
     def __init__(self, table: Totals, served: ServedTotals | None) -> None:
         super().__init__(table)
         self._served = served
 
     def claim(self, database_id: str) -> None:
-        """A place that cannot have the copy is refused before anything is changed."""
+        """Claim the target. If the place of the copy cannot hold it, raise before anything is changed."""
         if self._served is not None:
             self._served.check()
         super().claim(database_id)
 
     def position(self) -> Position | None:
-        """Return the position, whose identity includes the copy: a copy in another place, or one that was restored or
-        created again, makes it another target."""
+        """Return the position. Its identity includes the copy.
+
+        So the target counts as another one if its copy is in another place, or was restored or created again.
+        """
         position = super().position()
         moved = self._served.moved() if position is not None and self._served is not None else None
         if position is None or moved is None:
@@ -76,10 +79,10 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         super().__init__(ledger, table)
         self.settings = settings
         self._served = served
-        self._had_none: int | None = None  # the manifest that has never contributed, as ``prepare`` found out
+        self._had_none: int | None = None  # the manifest that provably never contributed, found by ``prepare``
 
     def note_settings(self) -> None:
-        """Note what this sink adds up, and claim the place of its copy; ``SinkRefused`` when either is of others."""
+        """Note what this sink adds up, and claim the place of its copy; ``SinkRefused`` if either belongs to others."""
         self._note_definition()
         if self._served is not None:
             self._served.claim()
@@ -91,7 +94,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         self.refuse_other_definition()
 
     def refuse_other_definition(self) -> None:
-        """Raise ``SinkRefused`` when other totals are in the table, or those of another pipeline."""
+        """Raise ``SinkRefused`` if the table has totals with another definition, or those of another pipeline."""
         definition = self.settings.aggregate.definition()
         rows = self._table.kept("definition")
         if not rows:
@@ -101,13 +104,14 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         self.settings.aggregate.refuse_other_totals(self.pipeline_name, *held, **self._table.context())
 
     def _refuse_undefined(self, definition: str) -> None:
-        """Raise ``SinkRefused`` when something was added up, and nothing says any more what, or from which records."""
+        """Raise ``SinkRefused`` if the table holds totals, but nothing says any longer what they add up, or for which
+        manifests."""
         if self._ledger.records(own=False):
             values = {"target": self.settings.table, "pipeline": self.pipeline_name, "definition": definition}
             literals = {name: sql.Literal(value) for name, value in values.items()}
             statement = sql.SQL(QUERIES["put_back"]).format(**literals).as_string()
             raise SinkRefused(
-                "the table holds totals, and tidemark_target.aggregate does not say any more what they are",
+                "the table holds totals, but tidemark_target.aggregate no longer says what they add up",
                 next_step="nothing was applied; if the pipeline file has the aggregate that they were made by, run in "
                 f"its database: {statement} Else give this sink another table and another name",
                 **self._table.context(),
@@ -115,8 +119,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         if not self._table.are_empty() and not self._table.kept("definition"):
             tables = ", ".join(sorted(self.settings.tables()))
             raise SinkRefused(
-                f"there are rows in {tables}, and nothing says any more which manifests they are of: new ones would be "
-                "added to them",
+                f"there are rows in {tables}, but nothing says any longer which manifests they come from: new totals "
+                "would be added to them",
                 next_step="nothing was applied; restore the schema tidemark_target from a copy of the same moment; or, "
                 "when the records of all rows are to be read again, remove the rows (DELETE, or TRUNCATE) from each of "
                 f"{tables} that exists, then: tidemark retry {self.pipeline_name}; or give this sink another table and "
@@ -125,19 +129,19 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
             )
 
     def prepare(self, work: Work) -> None:
-        """Checks, or creates, both tables, and creates the staging tables of the attempt."""
+        """Check, or create, both tables, and create the staging tables of the attempt."""
         data = columns_after(work.decode, work.transforms).schema
         specs = tables_for(self.settings, data)
         for spec in specs:
             self._table.check(spec)
         self.written_columns = {key for spec in specs for key in self._table.column_keys(spec)}
         if self._served is None:
-            self._look_for_shared(work)  # with a copy the mark follows when that is put
+            self._look_for_shared(work)  # not with a copy, because the mark must follow the update of the copy
         else:
             self._served.number()
         self._had_none = None if work.may_have_put() else work.manifest_id
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
-        self._table.forget_session()  # Spark works now, for longer than some servers and balancers keep an idle one
+        self._table.forget_session()  # Spark works for longer than some servers and balancers keep an idle session
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema
@@ -199,7 +203,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
             yield line
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Return whether the contributions are those that the marker tells of, and the totals of their keys agree."""
+        """Return whether the contributions match the marker's checksum, and the totals of their keys match the
+        contributions."""
         del before
         if not self.exists():
             return False
@@ -215,7 +220,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         )
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        del contents  # contributions of unknown manifests have a next step of their own
+        del contents  # the audit of totals reports contributions of unknown manifests, with its own next step
         emptied = list(self._differences_when_empty(expected))
         yield from emptied
         if deep and not emptied:
@@ -226,7 +231,8 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        """A record is part of a total; the table of contributions says which manifests a total is made of."""
+        """Return that the record is part of totals; the table of contributions says which manifests a total is
+        made of."""
         del receipt
         reason = self._table.dead_letter_at(manifest.id, at.topic, at.partition, offset)
         if reason is not None:

@@ -1,4 +1,4 @@
-"""The two tables of totals: the totals that people read, and what each manifest has contributed to them."""
+"""The two tables of totals: the totals that users read, and what each manifest contributed to them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -17,7 +17,7 @@ from tidemark.text import named_queries
 QUERIES = named_queries("tidemark.providers.postgres.totals", "queries.sql")
 COPIES = named_queries("tidemark.providers.postgres.totals", "copies.sql")
 MANIFEST, ATTEMPT = "_manifest_id", "_attempt"
-PAGE = 1_000  # totals that are read, or put into a copy, at a time
+PAGE = 1_000  # totals that are read, or put into a copy, at once
 _TEXTS = ("text", "character varying")
 _OF_A_PLACE = {"_topic": "text", "_partition": "integer"}
 _OVER_CONTRIBUTIONS = {
@@ -31,7 +31,7 @@ _OF_TWO = {
 
 
 def tables_for(settings: Settings, data: pa.Schema) -> tuple[TableSpec, TableSpec]:
-    """The tables for rows of ``data``: the totals and the contributions."""
+    """Return the tables for rows of ``data``: the totals and the contributions."""
     key, values = _key_columns(settings, data), _value_columns(settings, data)
     of_manifest = [Column(MANIFEST, "bigint", not_null=True), Column(ATTEMPT, "integer", not_null=True)]
     rights = (*RIGHTS, "DELETE")
@@ -45,7 +45,7 @@ def tables_for(settings: Settings, data: pa.Schema) -> tuple[TableSpec, TableSpe
 
 
 def staged_columns(settings: Settings, data: pa.Schema) -> list[Column]:
-    """The columns of a staging table for what rows of ``data`` come to."""
+    """Return the columns of a staging table for the groups of rows of ``data``."""
     return [*_key_columns(settings, data), *_value_columns(settings, data)]
 
 
@@ -61,7 +61,7 @@ def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
             case Function.COUNT:
                 kind = "bigint"
             case Function.SUM:
-                kind = "numeric"  # of any number of digits
+                kind = "numeric"  # without a limit of digits
             case Function.MIN | Function.MAX:
                 kind = type_of(data.field(column.source).type)
             case other:
@@ -71,7 +71,7 @@ def _value_columns(settings: Settings, data: pa.Schema) -> list[Column]:
 
 
 class Totals(PostgresTarget):
-    """Both tables as they are in the database."""
+    """Both tables in the database."""
 
     queries: ClassVar[Mapping[str, LiteralString]] = {**PostgresTarget.queries, **QUERIES, **COPIES}
     config: Settings
@@ -80,21 +80,21 @@ class Totals(PostgresTarget):
         return tuple(sorted(self.config.tables()))
 
     def are_empty(self) -> bool:
-        """Return whether neither table has a row; one that does not exist has none."""
+        """Return whether neither table has a row. A table that does not exist counts as empty."""
         return not any(self._has_rows(table) for table in self.tables() if self.columns(table))
 
     def ask(self, query: str, manifest_id: int | None = None) -> list[dict[str, Any]]:
-        """A statement about the contributions and totals of one manifest, or of all."""
+        """Run a statement about the contributions and totals of one manifest, or of all; return its rows."""
         return self.rows(query, self.parts, manifest=manifest_id)
 
-    # totals that have a copy elsewhere
+    # for totals that have a copy elsewhere
 
     def are_numbered(self) -> bool:
         """Return whether each change of a total gets a revision."""
         return bool(self.rows("are_numbered")[0]["numbered"])
 
     def make_copies_support(self) -> None:
-        """Create what Tidemark notes about copies; may be repeated, also by several processes at once."""
+        """Create what Tidemark needs to note about copies; may be repeated, even by several processes at once."""
         if not self._has_copies_support():
             with self.translated(), self.connected().transaction():
                 self.execute(self.connected(), "lock_support")
@@ -104,14 +104,14 @@ class Totals(PostgresTarget):
         return bool(self.rows("have_support")[0]["there"])
 
     def registered_copy(self) -> str | None:
-        """The identity of the place that has the copy; None when there was none yet."""
+        """Return the identity of the place with the copy; None if the totals never had a copy."""
         rows = self.rows("copy") if self._has_copies_support() else []
         return rows[0]["identity"] if rows else None
 
     def number(self, highest: int) -> None:
-        """Have PostgreSQL give each total that changes a revision; none of them counts as served then.
+        """Make PostgreSQL give each changed total a revision. Afterwards no total counts as served.
 
-        ``highest`` is the highest revision that the copy has. May be repeated, also by several processes at once.
+        ``highest`` is the highest revision in the copy. May be repeated, even by several processes at once.
         """
         with self.translated(), self.connected().transaction():
             if self.make_numbered():
@@ -119,15 +119,15 @@ class Totals(PostgresTarget):
                 self.rows("renumber", self.parts)
 
     def make_numbered(self) -> bool:
-        """Create what gives totals revisions, in the open transaction; false if it is there already."""
-        self.execute(self.connected(), "lock_support")  # all slices of a first run come here at once
+        """Create the triggers that number totals, in the open transaction; return false if they exist already."""
+        self.execute(self.connected(), "lock_support")  # all slices of a first run may do this at the same time
         if self.are_numbered():
             return False
         self.run_ddl(sql.SQL(COPIES["number_totals"]).format(**self.parts), self.table)
         return True
 
     def lift_revisions(self, highest: int) -> int:
-        """Make every later revision higher than any before; returns the highest one that is given out."""
+        """Make every later revision higher than any earlier one; return the highest revision used so far."""
         with self.translated(), self.connected().transaction():
             self.execute(self.connected(), "lock_support")
             return int(self.rows("lift_revisions", highest=highest)[0]["revision"])
@@ -138,17 +138,17 @@ class Totals(PostgresTarget):
         return Total({name: row[name] for name in aggregate.key}, values, row[ROWS], row["_revision"])
 
     def each_total(self, *, served: bool = False, manifest_id: int | None = None) -> Iterator[Total]:
-        """All totals, or those that a manifest contributes to; with ``served`` only those that the copy has."""
+        """Yield all totals, or those to which a manifest contributes; with ``served`` only those that the copy has."""
         for row in self._each("each_total", manifest=manifest_id):
             if not served or row["_served"] == row["_revision"]:
                 yield self.total_of(row)
 
     def near_a_limit(self, **limits: int) -> Iterator[Total]:
-        """Those totals not yet served that may be near a limit of the copy, in the open transaction."""
+        """Yield the totals, not yet served, that may be near a limit of the copy; in the open transaction."""
         return map(self.total_of, self._each("near_a_limit", **limits))
 
     def _each(self, query: str, **values: object) -> Iterator[dict[str, Any]]:
-        """The rows of a statement, some thousands in memory at a time."""
+        """Yield the rows of a statement, with one page of them in memory at a time."""
         session = self.connected()
         with self.translated(), session.transaction(), session.cursor(query) as cursor:
             cursor.itersize = PAGE
@@ -156,7 +156,7 @@ class Totals(PostgresTarget):
 
     @cached_property
     def parts(self) -> Parts:
-        """The identifiers of the statements over both tables, which exist."""
+        """The identifiers of the statements over both tables, which must exist."""
         value_columns, key = self.config.aggregate.value_columns, self.config.aggregate.key
         columns = [column.name for column in value_columns]
         return {
@@ -195,17 +195,17 @@ class Totals(PostgresTarget):
 
     @cached_property
     def _numbers(self) -> list[str]:
-        """The value columns with numbers of any size."""
+        """The value columns whose numbers have no limit of digits."""
         numeric = {column.name for column in self.columns() if column.type.startswith("numeric")}
         return [column.name for column in self.config.aggregate.value_columns if column.name in numeric]
 
     @cached_property
     def _texts(self) -> set[str]:
-        """Those columns of the totals that are text."""
+        """The columns of the totals that are text."""
         return {column.name for column in self.columns() if column.type.startswith(_TEXTS)}
 
     def _value(self, rows: str, column: ValueColumn) -> sql.Composable:
-        """A column; text is compared by bytes, as executors do, whatever the database's language is."""
+        """Return a column. Text is compared by bytes, as executors do, whatever the database's collation is."""
         identifier = sql.Identifier(rows, column.name)
         return sql.SQL('{} COLLATE "C"').format(identifier) if column.name in self._texts else identifier
 

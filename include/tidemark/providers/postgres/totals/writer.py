@@ -13,7 +13,7 @@ from tidemark.sinks.writer import StagedPart
 
 
 class Writer(StagingTableWriter):
-    """Stages groups of data rows; dead letters go where those of other tables go."""
+    """Stages groups of data rows. Dead letters are staged as for other PostgreSQL tables."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
         super().__init__(order, sink, task)
@@ -46,7 +46,7 @@ class Writer(StagingTableWriter):
         self._dead_letters.abort()
 
     def _stage(self, groups: pa.Table | None) -> None:
-        """Stage groups; None when there are none yet."""
+        """Stage groups; do nothing for None."""
         if groups is None:
             return
         if self._copy is None:
