@@ -224,7 +224,9 @@ EXAMPLES = {
                 # Protobuf's own rule: a field of another wire type is one that is not known.
                 (framed(10, b"\0\x0a\x01a"), {"id": 0, "name": None, "at": None, "tags": []}),
             ),
-            refused=((framed(9, b"\0\x08\x01"), "it is a t.Other, and t.M is read (writer 9, reader 20)"),),
+            refused=(
+                (framed(9, b"\0\x08\x01"), "it is a message t.Other, and the reader needs t.M (writer 9, reader 20)"),
+            ),
         ),
     ),
     "raw": Examples(

@@ -38,8 +38,8 @@ from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.lost_files import ANY_MANIFEST
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge, Merged
 from tidemark.providers.lake_tables.properties import KEY
+from tidemark.providers.lake_tables.row_origins import RowOrigins
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
-from tidemark.providers.lake_tables.standing_rows import StandingRows
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
@@ -176,11 +176,11 @@ class KeyRows(PublishedRows):
         counted = [file.rows for file in files]
         rows = None if None in counted else sum(count or 0 for count in counted)
         if deep:
-            needed = StandingRows.needed(self._key)
+            needed = RowOrigins.needed(self._key)
             of_table = arrow_columns(table)
             columns = pa.schema([of_table.field(name) for name in needed])
             batches = rows_of_files(self.store, files, columns, self.partition)
-            current = StandingRows.of(columns, self._key, batches)
+            current = RowOrigins.of(columns, self._key, batches)
             rows = current.rows
             yield from differences_of_current_rows(expected, ledger, current)
         if rows is not None:
@@ -219,7 +219,7 @@ class _Rewrite:
         """Return the log's actions for the new files."""
         file: StagedParquet | None = None
         try:
-            for rows in _row_groups(self._standing()):
+            for rows in _row_groups(self._remaining_rows()):
                 file = file or self._file()
                 file.append(rows)
                 if file.bytes > self.max_file_bytes:
@@ -247,7 +247,7 @@ class _Rewrite:
         _, size = file.finish()
         self.written[file.key] = size
 
-    def _standing(self) -> Iterator[pa.RecordBatch]:
+    def _remaining_rows(self) -> Iterator[pa.RecordBatch]:
         for number, file in enumerate(self.bucket.current):
             for batch in self._filtered(file, _positions_in_file(self.merged.replaced, number), stay=False):
                 self.left += _earlier(batch, self.staged)

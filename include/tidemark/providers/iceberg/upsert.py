@@ -39,7 +39,7 @@ from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.merge import KeyedRows, Merge
 from tidemark.providers.lake_tables.properties import KEY
-from tidemark.providers.lake_tables.standing_rows import StandingRows
+from tidemark.providers.lake_tables.row_origins import RowOrigins
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
@@ -155,16 +155,16 @@ class CurrentRows(TableRows[Table, FileChanges]):
     def differences(self, table: Table, expected: Expected, ledger: Ledger, *, deep: bool) -> Iterator[Problem]:
         current = None
         if deep:
-            current = self._standing(table)
+            current = self._row_origins(table)
             yield from differences_of_current_rows(expected, ledger, current)
         rows = current.rows if current else sum(task.file.record_count for task in tasks_of(table))
         yield from too_few_current_rows(expected, rows)
 
-    def _standing(self, table: Table) -> StandingRows:
-        needed = StandingRows.needed(self._key)
+    def _row_origins(self, table: Table) -> RowOrigins:
+        needed = RowOrigins.needed(self._key)
         columns = schema_to_pyarrow(table.schema().select(*needed), include_field_ids=False)
         rows = table.scan(selected_fields=tuple(needed)).to_arrow_batch_reader()
-        return StandingRows.of(columns, self._key, rows)
+        return RowOrigins.of(columns, self._key, rows)
 
     def located(
         self, table: Table, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition, offset: int

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.providers.lake_tables.lost_files import LostFile
-from tidemark.providers.lake_tables.standing_rows import StandingRows
+from tidemark.providers.lake_tables.row_origins import RowOrigins
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
 from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
@@ -71,7 +71,7 @@ def too_few_current_rows(expected: Expected, rows: int) -> Iterator[Problem]:
             yield too_few_rows(manifest, rows, keys)
 
 
-def differences_of_current_rows(expected: Expected, ledger: Ledger, rows_now: StandingRows) -> Iterator[Problem]:
+def differences_of_current_rows(expected: Expected, ledger: Ledger, rows_now: RowOrigins) -> Iterator[Problem]:
     """Compare all rows of a table with a key with all publications; ``too_few_current_rows`` compares their number."""
     for manifest, publication in expected.published():
         yield from differences_of_manifest(manifest, publication, rows_now.origins.get(manifest.id, []))

@@ -77,12 +77,12 @@ SELECT count(*) FILTER (is_new) AS lacking FROM (
         , is_new) = 1);
 
 -- name: hold
-CREATE TABLE standing AS SELECT * FROM incoming;
+CREATE TABLE held AS SELECT * FROM incoming;
 
 -- name: origins
 SELECT manifest, topic, topic_partition AS partition, min("offset") AS first, max("offset") AS last, count(*) AS rows,
        coalesce(attempt, 0) AS attempt
-FROM standing WHERE manifest IS NOT NULL GROUP BY manifest, topic, topic_partition, attempt ORDER BY ALL;
+FROM held WHERE manifest IS NOT NULL GROUP BY manifest, topic, topic_partition, attempt ORDER BY ALL;
 
--- name: count_standing
-SELECT count(*) AS rows, count(DISTINCT key) AS keys FROM standing;
+-- name: count_held
+SELECT count(*) AS rows, count(DISTINCT key) AS keys FROM held;

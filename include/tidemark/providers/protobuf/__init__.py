@@ -1,1 +1,1 @@
-"""Protocol Buffers, read with a message of a descriptor set."""
+"""Protocol Buffers: records are read with a message of a descriptor set."""

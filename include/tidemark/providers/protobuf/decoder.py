@@ -1,4 +1,4 @@
-"""Opens the decoder of Protobuf messages, framed or with the message of one file."""
+"""Opens the decoder of Protobuf messages. Their schemas are in a registry, or all have the message of one file."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -21,9 +21,10 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
 class MessageDecoder(FramedDecoder):
-    """All values are read with the reader's message: that is how Protobuf resolves an older or a newer one.
+    """Reads all values with the reader's message, because in this way Protobuf resolves older and newer schemas.
 
-    With a registry they name their writer's schema and their message in it, which must be the message that is read.
+    With a registry, values name their writer's schema and a message in it. It must be the message that the reader
+    wants.
     """
 
     with_message = True
@@ -57,7 +58,7 @@ class MessageDecoder(FramedDecoder):
                 yield indices, replace(decoded, errors=tuple(replace(bad, schemas=named) for bad in decoded.errors))
 
     def _not_read(self, writer: str, path: tuple[int, ...]) -> NotDecoded | OtherRecords | None:
-        """Return the reason why the message at a path of a writer's schema is not read; None when it is."""
+        """Return why the message at a path of a writer's schema is not read; None if it is."""
         if (writer, path) not in self._unread:
             self._unread[writer, path] = self._looked_up(writer, path)
         return self._unread[writer, path]
@@ -73,11 +74,11 @@ class MessageDecoder(FramedDecoder):
             return None
         if self._is_other is not None and self._is_other(name):
             return OtherRecords()
-        return NotDecoded(f"it is a {name[:60]}, and {self._message[:60]} is read")
+        return NotDecoded(f"it is a message {name[:60]}, and the reader needs {self._message[:60]}")
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """A decoder for ``message`` of the reader's schema; ``ConfigurationError`` when they do not fit."""
+    """Open a decoder for ``message`` of the reader's schema; ``ConfigurationError`` if the schema does not fit it."""
     descriptors = descriptor_set_of(RegisteredSchema.from_dict(config["reader"]))
     messages = Messages(descriptors, config["message"], config.get("max_list_bytes"))
     if "envelope" not in config:
@@ -88,7 +89,7 @@ def open_decoder(config: Mapping[str, Any]) -> Decoder:
 
 
 def _row_inside(envelope: MessageShape, part: str) -> pa.Schema:
-    """The columns of the message in a part of the envelope."""
+    """Return the columns of the message in a part of the envelope."""
     for field in envelope.fields:
         if field.name == part and isinstance(field.shape, MessageShape):
             return field.shape.schema

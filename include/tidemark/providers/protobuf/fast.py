@@ -1,15 +1,15 @@
-"""Reads messages with ``ptars``, 20 times as fast as the runtime, for the types of a tested list.
+"""Reads messages with ``ptars``, 20 times as fast as the runtime, but only for a tested list of types.
 
-The list: files of proto3, without maps (it keeps equal keys), and without lists of numbers of a fixed width (it takes
-lists that are cut). There its columns are those of the runtime, which a differential test holds it to, with these
-exceptions, which are seen to here:
+The list: files of proto3, without maps (ptars keeps equal keys), and without lists of numbers of a fixed width (ptars
+accepts truncated lists). For these a differential test shows the same columns as the runtime, with exceptions that this
+module handles:
 
-- It keeps both of two members of a ``oneof``, where the last one counts: such a record is refused.
-- Of messages that it knows by name it does not join parts: it gets a copy of the schema with other names.
-- It follows groups to any depth, until the stack of the process ends: values of ``LARGEST`` bytes are not for it.
+- ptars keeps two members of a ``oneof``, of which only the last one counts: such a record is refused.
+- For messages that it knows by name it does not join parts: it gets a copy of the schema with other names.
+- It follows groups to any depth, until the process runs out of stack: it does not get values above ``LARGEST`` bytes.
 
-It panics for some wrong lengths, which is no ``Exception``. A record whose unknown fields are wrong (a group that ends
-as another one) it reads, and the runtime refuses it.
+For some wrong lengths it panics, which is no ``Exception``. It reads a record with wrong unknown fields (a group that
+ends as another one), which the runtime refuses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,8 @@ from tidemark.providers.protobuf.lists import OF_32_BITS, OF_64_BITS
 from tidemark.providers.protobuf.schemas.descriptors import files_of, message_descriptor, pool_of
 from tidemark.providers.protobuf.schemas.shapes import ListOf, MessageShape, parts_of
 
-LARGEST = 16 * 1024  # one byte may begin a group, and 100,000 of them took less than 8 MiB of stack, 1,000,000 more
-_PREFIX = "plain"  # before every package, so that no message has a name that ptars knows
+LARGEST = 16 * 1024  # a byte may open a group: 100,000 nested ones fit 8 MiB of stack, 1,000,000 did not
+_PREFIX = "plain"  # prefix of every package, so that no message has a name that ptars treats specially
 
 
 class Fast:
@@ -42,7 +42,7 @@ class Fast:
         self._shape = shape
 
     def columns(self, values: pa.Array) -> list[pa.Array]:
-        """The columns of the values, none of which is null; raises ``Misfit`` when one cannot be read."""
+        """Return the columns of the values, of which none is null; raises ``Misfit`` if one cannot be read."""
         try:
             plain = parts_of(self._handler.array_to_record_batch(values).to_struct_array())
         except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
@@ -55,7 +55,7 @@ class Fast:
 
 
 def fast_reader(descriptor_set: bytes, message: str, shape: MessageShape) -> Fast | None:
-    """None for a message that has a type outside the tested list."""
+    """Return a reader; None for a message with a type outside the tested list."""
     return Fast(descriptor_set, message, shape) if _is_on_the_list(descriptor_set, message) else None
 
 
@@ -82,9 +82,9 @@ def _is_on_the_list(descriptor_set: bytes, name: str) -> bool:
 
 
 def _renamed(described: FileDescriptor) -> FileDescriptorProto:
-    """The file with ``_PREFIX`` before all names, and without what does not decide how bytes are read.
+    """Return the file with ``_PREFIX`` before all names, and without parts that do not affect how bytes are read.
 
-    A pool gives the full name of every type: a descriptor set may have names that count from their own package.
+    ``described`` comes from a pool, which gives the full name of every type; in a descriptor set names may be relative.
     """
     file = FileDescriptorProto()
     described.CopyToProto(file)
@@ -113,7 +113,7 @@ def _rename_types(message: DescriptorProto) -> None:
 
 
 def _has_two_choices(shape: MessageShape, plain: Mapping[str, pa.Array]) -> Iterator[bool]:
-    """For every ``oneof``, also of messages within, whether a record has two of its members."""
+    """Yield, for every ``oneof`` of the message and of messages inside it, whether a record has two of its members."""
     for choice in shape.choices:
         members = [pc.cast(plain[name].is_valid(), pa.int16()) for name in choice]
         yield (pc.max(reduce(pc.add, members)).as_py() or 0) > 1

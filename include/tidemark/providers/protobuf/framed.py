@@ -1,5 +1,5 @@
-"""Finds the message of a framed record: Confluent's format has its place in the writer's schema before its bytes, or
-in the header behind the id of the schema; ``unframe`` hands both on in front of the bytes.
+"""Finds the message of a framed record. In Confluent's format its place in the writer's schema comes before its bytes,
+or in the header after the id of the schema. ``unframe`` puts it in front of the bytes in both cases.
 
 <count> <index>, ..      zigzag varints: the path to the message, from the top of the file; [0] is written as 00
 """
@@ -14,8 +14,8 @@ from tidemark.model.positions import positions
 from tidemark.providers.protobuf.schemas.proto_text import NotProto, parsed
 from tidemark.providers.protobuf.schemas.registered import file_of
 
-MOST_INDEXES = 32  # messages within messages, as deep as columns may be nested
-MOST_PATHS = 64  # paths of one batch that are taken together; records with further ones are taken one at a time
+MOST_INDEXES = 32  # nested messages, as deep as columns may be nested
+MOST_PATHS = 64  # paths of one batch whose records are grouped; records with further paths are read one at a time
 _FIRST = (0,)
 _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
 
@@ -30,7 +30,7 @@ class MessageValues:
 
 
 def split_by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
-    """(the values by message, the positions of those that name none)."""
+    """Return (the values by message, the positions of those that name no message)."""
     groups: list[MessageValues] = []
     wrong: list[int] = []
     unread = positions(len(values))
@@ -52,7 +52,7 @@ def split_by_message(values: pa.Array) -> tuple[list[MessageValues], list[int]]:
 
 
 def _head(value: bytes) -> tuple[tuple[int, ...], int] | None:
-    """(the path at the begin of a value, its length in bytes); None when no path begins there."""
+    """Return (the path at the beginning of a value, its length in bytes); None if no path begins there."""
     if value[:1] == b"\0":
         return _FIRST, 1
     numbers = _zigzags(value)
@@ -70,7 +70,8 @@ def _head(value: bytes) -> tuple[tuple[int, ...], int] | None:
 
 
 def _zigzags(value: bytes) -> Iterator[tuple[int, int]]:
-    """(number, where it ends) of the zigzag varints at the begin of a value, up to one that is cut or too long."""
+    """Yield (number, where it ends) of the zigzag varints at the beginning of a value. Stops at one that is cut or too
+    long."""
     number, shift = 0, 0
     for end, byte in enumerate(value, 1):
         number |= (byte & 127) << shift
@@ -83,9 +84,10 @@ def _zigzags(value: bytes) -> Iterator[tuple[int, int]]:
 
 
 def message_at(text: str, path: tuple[int, ...]) -> str | None:
-    """The full name of the message at a path of a schema, as base64 or as text; None when it has none there."""
+    """Return the full name of the message at a path of a schema, given as base64 or as text; None if no message is
+    there."""
     file = file_of(text)
-    counts_entries = file is not None  # the messages that protoc makes for maps have places in a descriptor only
+    counts_entries = file is not None  # only in a descriptor the messages that protoc makes for maps have an index
     try:
         file = file or parsed(text)
     except NotProto:

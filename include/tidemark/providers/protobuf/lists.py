@@ -1,6 +1,6 @@
-"""Measures what the lists of a message take as columns, in its bytes: nothing is built, unknown fields are skipped.
+"""Measures how many bytes the lists of a message take as columns, from its bytes, without building anything.
 
-A message of which a part is wrong is counted as far as it can be read; what is wrong with it is for the readers to say.
+Unknown fields are skipped. A malformed message is counted as far as it can be read; its reader reports the error.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ _WITH_LENGTH: Final = (
     FieldDescriptor.TYPE_MESSAGE,
     FieldDescriptor.TYPE_GROUP,
 )
-_NOT_LAST: Final = bytes(range(128, 256))  # the bytes of a varint but its last
+_NOT_LAST: Final = bytes(range(128, 256))  # all bytes of a varint except its last
 
 
 @dataclass(frozen=True)
 class ListField:
-    """A field that is a list, or has lists within.
+    """A field that is a list, or contains lists.
 
-    ``width`` is that of an element, 0 for a field that is no list; ``packed`` the bytes of a number in a packed list
-    (0: a varint), None for what is never packed.
+    ``width`` is the width of an element; 0 for a field that is not a list. ``packed`` is the bytes of a number in a
+    packed list (0 for a varint); None for a type that is never packed.
     """
 
     width: int
@@ -36,7 +36,7 @@ class ListField:
     inner: "ListFields"
 
 
-ListFields = Mapping[int, ListField]  # by the number of the field; those without lists are left out
+ListFields = Mapping[int, ListField]  # by field number; fields without lists are left out
 _NONE: Final[ListFields] = {}
 _UNKNOWN: Final = ListField(0, None, _NONE)
 
@@ -76,12 +76,12 @@ def _packed(of: FieldDescriptor) -> int | None:
 
 
 def list_bytes(value: bytes, fields: ListFields, limit: int) -> int:
-    """Return the bytes that the lists of a message take; it stops above ``limit``."""
+    """Return the bytes that the lists of a message take as columns. It stops counting above ``limit``."""
     total = 0
     waiting = [(0, len(value), fields)]
     while waiting and total <= limit:
         at, end, known = waiting.pop()
-        outer: list[ListFields] = []  # of the groups that are open
+        outer: list[ListFields] = []  # the fields around each open group
         while at < end and total <= limit:
             tag, at = _varint(value, at)
             field = known.get(tag >> 3, _UNKNOWN)
@@ -116,7 +116,7 @@ def _numbers(packed: bytes, size: int) -> int:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """(the number, where it ends); at the end of the value, 0."""
+    """Return (the number, where it ends); (0, the end of the value) if the number is cut."""
     number = shift = 0
     for byte in value[at : at + 10]:
         at += 1

@@ -1,4 +1,4 @@
-"""Names what this provider brings: records in Protobuf, and their schemas."""
+"""Declares the kinds of this provider: records in Protobuf, and their schemas."""
 
 from typing import Final
 

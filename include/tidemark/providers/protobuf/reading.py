@@ -1,7 +1,7 @@
-"""Values as messages: which reader reads which, and what happens to those that are wrong.
+"""Reads values as messages: decides which reader reads which value, and what happens to wrong ones.
 
-The fast reader takes a batch as a whole. When it refuses it, the runtime names the records that are wrong. Each of them
-is tried alone, the others together (in halves, when they are refused too), and what the fast reader refuses alone goes
+The fast reader reads a batch as a whole. If it refuses the batch, the runtime finds the wrong records. Each of these is
+tried alone; the others are tried together (in halves, if they are refused too). What the fast reader refuses alone goes
 to the runtime. So the result for a record does not depend on the records beside it.
 """
 
@@ -33,7 +33,7 @@ class Messages:
         self._lists = ListLimit(self.schema, max_list_bytes, lambda value: list_bytes(value, fields, most))
 
     def read(self, values: pa.Array) -> Decoded:
-        """Decode each value (``binary``, none is null); an empty one is a message with nothing set."""
+        """Decode each value (``binary``, none is null). An empty value is a message in which nothing is set."""
         return self._lists.read(values, self._read)
 
     def _read(self, values: pa.Array) -> Decoded:
@@ -47,7 +47,8 @@ class Messages:
         return joined(self.schema, [decoded, self._runtime.read(values.take(others).to_pylist()).at(others)])
 
     def _fastly(self, fast: Fast, values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-        """(indices, columns) of the values that the fast reader takes; large ones only if they are right."""
+        """Return (indices, columns) of the values that the fast reader reads. It gets large values only if they are
+        right."""
         large = pc.indices_nonzero(pc.greater(pc.binary_length(values), LARGEST)).to_pylist()
         wrong = [at for at in large if self._runtime.problem_with(values[at].as_py()) is not None]
         taken = leave_out(positions(len(values)), pa.array(wrong, pa.int64()))
@@ -58,7 +59,7 @@ class Messages:
             return taken, fast.columns(values.take(taken))
 
     def _accepted(self, fast: Fast, values: pa.Array) -> pa.Array:
-        """The positions of the values that the fast reader takes, when it refuses them together."""
+        """Return the positions of the values that the fast reader reads, after it refused them together."""
 
         def columns(some: list[int]) -> list[pa.Array]:
             return fast.columns(values.take(pa.array(some, pa.int64())))

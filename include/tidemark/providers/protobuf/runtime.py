@@ -1,4 +1,5 @@
-"""Reads messages with the ``protobuf`` runtime, which decides what a record means. Any type, about 10 us a record."""
+"""Reads messages with the ``protobuf`` runtime, which defines what a record means. Any type, about 10 us for a
+record."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +26,7 @@ class Runtime:
         self._schema = shape.schema
 
     def problem_with(self, value: bytes) -> str | None:
-        """Return the reason why the bytes are no such message; None when they are."""
+        """Return why the bytes are not such a message; None if they are."""
         try:
             self._parsed(value)
         except Undecodable as problem:
@@ -51,12 +52,12 @@ class Runtime:
             return self._shape.columns(_parts(self._shape, messages))
         except Misfit as misfit:
             raise Misfit(f"field {misfit}") from misfit
-        except pa.ArrowInvalid as error:  # a field of proto2 is not checked when it is read
+        except pa.ArrowInvalid as error:  # the runtime does not check text fields of proto2
             raise Misfit("a text field is not UTF-8") from error
 
 
 def _parts(shape: MessageShape, messages: Sequence[Any]) -> dict[str, pa.Array]:
-    """The plain array of each field; a message may be None."""
+    """Return the plain array of each field; a message may be None."""
     parts = {}
     for field in shape.fields:
         name = field.name
@@ -111,7 +112,7 @@ def _struct(parts: list[pa.Array], values: list[Any], kind: pa.DataType) -> pa.A
 
 
 def _sorted(entries: Any) -> list[tuple[str, Any]]:
-    """Entries by key as text, since the runtime gives them in an order of its own."""
+    """Return the entries sorted by key as text, because the runtime returns them in no defined order."""
     return sorted(((_key(key), entries[key]) for key in entries), key=lambda entry: entry[0])
 
 

@@ -13,11 +13,11 @@ from tidemark.errors import ConfigurationError
 from tidemark.providers.registry.framed_settings import FramedSettings, Registered
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 
-LARGEST_FILE = 4 * 2**20  # bytes; it travels in every order
+LARGEST_FILE = 4 * 2**20  # bytes; limited because every order contains the file
 
 
 def _read(value: object, info: ValidationInfo) -> str | None:
-    """The content of the file as base64: executors do not have the files of this machine."""
+    """Return the content of the file as base64, because executors do not have the files of this machine."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -67,7 +67,8 @@ class Settings(FramedSettings, ListSettings):
     @field_validator("descriptor_set")
     @classmethod
     def _usable(cls, content: str | None, info: ValidationInfo) -> str | None:
-        """Only what the message needs: a change of other files leaves the fingerprint as it is."""
+        """Keep only the files that the message needs, so that a change of other files does not change the
+        fingerprint."""
         if content is None or "message" not in info.data:
             return content
         # Imported late: it needs protobuf, which other pipelines do without.
@@ -86,7 +87,7 @@ class Settings(FramedSettings, ListSettings):
         if self.registry is None and self.descriptor_set is None:
             raise wrong_at("descriptor_set", "is missing: without registry, a descriptor set file holds the message")
         if self.record_schema is not None and (self.registry is None or self.descriptor_set is not None):
-            raise wrong_at("schema", "is a schema of the registry: it needs registry, and no descriptor_set beside it")
+            raise wrong_at("schema", "names a schema of the registry: it needs registry, and excludes descriptor_set")
         return self
 
     def local(self) -> RegisteredSchema | None:

@@ -1,14 +1,14 @@
 """Reads a chunk, the unit in which RabbitMQ stores and sends a stream, into Arrow arrays.
 
-A chunk begins with 48 bytes (osiris, the server's log, calls its format version 0 of magic 5)::
+A chunk begins with 48 bytes (version 0 of magic 5 in osiris, the server's log)::
 
-    magic and version: uint8   type: uint8   entries: uint16   records: uint32   timestamp: int64 (ms)   epoch: uint64
-    first offset: uint64   crc: uint32   size of the data: uint32   size of the trailer: uint32   reserved: uint32
+magic and version: uint8   type: uint8   entries: uint16   records: uint32   timestamp: int64 (ms)   epoch: uint64
+first offset: uint64   crc: uint32   size of the data: uint32   size of the trailer: uint32   reserved: uint32
 
-Then come the entries. One with the highest bit 0 is a message: ``size: uint32`` and its bytes. Any other is a
-sub-batch, messages that the producer has packed: ``1 | codec (3 bits) | 0000``, ``records: uint16``, ``size before
-packing: uint32``, ``size: uint32`` and the packed messages. The records of a chunk have consecutive offsets; all have
-the timestamp of the chunk, which is the clock of the server that took it in.
+Then come the entries. If the highest bit is 0, the entry is a message: ``size: uint32`` and its bytes. Any other entry
+is a sub-batch, which contains messages that the producer has compressed: ``1 | codec (3 bits) | 0000``, ``records:
+uint16``, ``size before packing: uint32``, ``size: uint32`` and the packed messages. The records of a chunk have
+consecutive offsets. All have the timestamp of the chunk, which is the clock of the server that received it.
 """
 
 import struct
@@ -27,23 +27,23 @@ HEAD: Final = struct.Struct(">BBHIqQQIIII")
 MAGIC: Final = 0x50
 LARGEST: Final = (
     256 * 1024 * 1024
-)  # bytes of a sub-batch; its packed form is below the 1 MiB that a server takes at once
+)  # bytes of an unpacked sub-batch; its packed form is below the 1 MiB that a server accepts in a frame
 LONGEST_REASON: Final = 200  # characters
 _SIZE: Final = struct.Struct(">I")
 _SUB_BATCH: Final = struct.Struct(">BHII")
 _IS_SUB_BATCH: Final = 0x80000000
-_SMALL_DATA, _LARGE_DATA = b"\0Su\xa0", b"\0Su\xb0"  # how a message of one data section begins
+_SMALL_DATA, _LARGE_DATA = b"\0Su\xa0", b"\0Su\xb0"  # the beginning of a message with one data section
 _CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _SNAPPY_BEGIN: Final = b"\xff\x06\0\0sNaPpY"
 
 
 class Damaged(Exception):
-    """A chunk or a part of it that cannot be read; the text says why."""
+    """A chunk, or a part of it, that cannot be read; the text says why."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The head of a chunk, and its data. It has the offsets ``[first, end)``."""
+    """The head of a chunk, and its data. It contains the offsets ``[first, end)``."""
 
     first: int
     end: int
@@ -53,7 +53,7 @@ class Chunk:
 
     @classmethod
     def of(cls, content: memoryview) -> "Chunk":
-        """Raises ``Damaged`` unless the head is known and the checksum is right."""
+        """Parse a chunk; raises ``Damaged`` unless the head is known and the checksum is right."""
         try:
             magic, kind, _, records, timestamp, epoch, first, crc, size, _, _ = HEAD.unpack_from(content)
         except struct.error:
@@ -66,7 +66,7 @@ class Chunk:
         return cls(first, first + records, timestamp, epoch, data)
 
     def messages(self) -> Iterator[tuple[bytes | None, Headers, str | None]]:
-        """Value and headers of each record, and the reason why it has no message that can be read."""
+        """Yield, for each record, its value, its headers, and the reason why it cannot be read (None if it can)."""
         for part in self._parts():
             if isinstance(part, _Unreadable):
                 yield from ((value, [], part.reason) for value in part.values())
@@ -75,16 +75,19 @@ class Chunk:
                     yield (*read_message(part.content[start:end]), None)
 
     def columns(self) -> tuple[pa.BinaryArray, pa.ListArray, pa.StringArray]:
-        """(values, headers, reasons) of all records; a record without headers has null there, and one that can be read
-        has no reason."""
+        """Return three columns with an entry for each record: its value, its headers (null if it has none), and the
+        reason why it cannot be read (null if it can)."""
         parts = [_columns(part) for part in self._parts()]
         empty = (pa.array([], pa.binary()), pa.array([], HEADERS), pa.array([], pa.string()))
         values, headers, reasons = (pa.concat_arrays(column) for column in zip(empty, *parts, strict=True))
         return values, headers, reasons
 
     def _parts(self) -> "list[_Packed | _Unreadable]":
-        """Return the parts that the data holds, for just as many records as the head tells of. A producer may have told
-        another number: the server does not look."""
+        """Return the parts of the data; together they have as many records as the head says.
+
+        If the data has another number of records, the whole chunk is unreadable: a producer sends the number, and the
+        server does not check it.
+        """
         count = self.end - self.first
         try:
             parts = list(_packed(self.data))
@@ -99,7 +102,7 @@ class Chunk:
 
 @dataclass
 class _Unreadable:
-    """Records without messages. The first has the bytes that should hold the messages of all."""
+    """Records whose messages cannot be read. The first one gets all the bytes as its value, the others get null."""
 
     reason: str
     content: bytes
@@ -114,20 +117,22 @@ class _Unreadable:
 
 @dataclass
 class _Packed:
-    """Messages in one piece of memory: the bytes ``[starts[i], ends[i])`` are the i-th."""
+    """Messages in one piece of memory; the i-th has the bytes ``[starts[i], ends[i])``."""
 
     content: bytes
     starts: "array[int]"
     ends: "array[int]"
-    all_plain: bool = True  # each is one data section, and starts and ends are those of its content
+    all_plain: bool = True  # each message is one data section, and starts and ends are those of the data
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
 def _packed(data: memoryview) -> Iterator[_Packed | _Unreadable]:
-    """The messages of a chunk in order, with a piece for each run of plain entries and for each sub-batch. Raises
-    ``Damaged`` where it is not known where the next entry begins."""
+    """Yield the messages of a chunk in order: one piece for each run of plain entries, and one for each sub-batch.
+
+    Raises ``Damaged`` if it is unknown where the next entry begins.
+    """
     content = bytes(data)
     at = 0
     while at < len(content):
@@ -140,10 +145,11 @@ def _packed(data: memoryview) -> Iterator[_Packed | _Unreadable]:
 
 
 def _run(content: bytes, at: int, count: int | None) -> tuple[int, _Packed]:
-    """The messages from a place on, up to a sub-batch, the end, or this many; the place behind them.
+    """Return (the position after them, the messages from a position on), up to a sub-batch, the end, or ``count``
+    messages.
 
-    When all are plain, their starts and ends are those of their data: a loop over a message takes 0.3 us, and each
-    call in it a third of that.
+    If all are plain, starts and ends are those of their data. The loop takes 0.3 us for a message; each call in it
+    would add a third of that.
     """
     starts, ends = array("i"), array("i")
     bodies, body_ends = array("i"), array("i")
@@ -194,7 +200,7 @@ def _sub_batch(content: bytes, at: int) -> tuple[int, _Packed | _Unreadable]:
 
 def _unpacked_messages(codec: int, packed: bytes, count: int, size: int) -> _Packed:
     if size > LARGEST:
-        raise Damaged(f"it says that it has {size:,} bytes, more than the {LARGEST:,} that are unpacked")
+        raise Damaged(f"it claims {size:,} bytes, more than the {LARGEST:,} that Tidemark unpacks")
     if codec not in _CODECS:
         raise Damaged(f"its messages are packed by the unknown codec {codec}")
     try:
@@ -223,7 +229,7 @@ def _unpacked(codec: str, packed: bytes, size: int) -> bytes:
 
 
 def _unzipped(packed: bytes, size: int) -> bytes:
-    """The content of all members of a gzip file, and at most a byte more than the size."""
+    """Return the content of all members of a gzip file, up to one byte more than ``size``."""
     content = b""
     while packed and len(content) <= size:
         member = zlib.decompressobj(wbits=31)
@@ -235,9 +241,11 @@ def _unzipped(packed: bytes, size: int) -> bytes:
 
 
 def _unframed_snappy(packed: bytes, size: int) -> bytes:
-    """The content of Snappy's framing format, which clients of RabbitMQ write: pieces with ``type: uint8, size: 3 bytes
-    little-endian, crc: uint32``; of type 0 packed, of type 1 as they are, of 128 and higher to be skipped. A piece has
-    64 KiB at most, and all have no more than the size."""
+    """Return the content of Snappy's framing format, which some clients of RabbitMQ write; at most ``size`` bytes.
+
+    A piece is ``type: uint8, size: 3 bytes little-endian, crc: uint32`` and at most 64 KiB of content. Type 0 is
+    compressed, type 1 is not, types from 128 on are skipped.
+    """
     pieces: list[bytes] = []
     at, left = 0, size
     while at < len(packed):
@@ -260,7 +268,7 @@ def _unframed_snappy(packed: bytes, size: int) -> bytes:
 
 
 def _snappy_size(packed: bytes) -> int:
-    """The size that the packed bytes begin with: 7 bits in a byte, the lowest first."""
+    """Return the size at the beginning of the compressed bytes: 7 bits in a byte, the lowest first."""
     size = shift = 0
     for byte in packed[:5]:
         size |= (byte & 0x7F) << shift
@@ -283,8 +291,11 @@ def _columns(part: _Packed | _Unreadable) -> tuple[pa.BinaryArray, pa.ListArray,
 
 
 def _plain_values(packed: _Packed) -> pa.BinaryArray:
-    """All values at once: starts and ends in turn are the offsets of an array in which every second element is what
-    stands between two values."""
+    """Return all values at once.
+
+    Starts and ends in turn become the offsets of an array in which values and gaps alternate; every second element is a
+    value.
+    """
     bounds = array("i", bytes(8 * len(packed.starts)))
     bounds[0::2], bounds[1::2] = packed.starts, packed.ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(packed.content)]

@@ -1,7 +1,6 @@
-"""One connection to one node of RabbitMQ, over its stream protocol: requests, and chunks of one subscription at a time.
+"""One connection to one node of RabbitMQ over its stream protocol: requests, and chunks of one subscription at a time.
 
-ADR 0041 says why this is not a library. Nothing here is published or created; the only thing that it can write is an
-offset that the server keeps under a name.
+ADR 0041 says why this is not a library. It publishes and creates nothing; it can only store an offset under a name.
 """
 
 import select
@@ -18,19 +17,19 @@ from struct import pack
 from tidemark.connections.lookup import Secret
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable
 from tidemark.providers.rabbitmq import wire
-from tidemark.providers.rabbitmq.wire import AnswerCode, Key, Reader, Start
+from tidemark.providers.rabbitmq.wire import AnswerCode, Command, Reader, Start
 from tidemark.version import VERSION
 
 TIMEOUT_S = 10.0
-QUIET_S = 0.02  # a server delivers what it has before it answers the next request; this long is waited beside
-CREDIT = 20  # chunks that the server may send ahead: a chunk has up to some thousand records
+QUIET_S = 0.02  # extra wait for a chunk after an answer; normally a server delivers chunks before it answers
+CREDIT = 20  # chunks that the server may send ahead; a chunk has up to some thousand records
 _BUFFER = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Login:
-    """The client that connects. ``mechanism`` is PLAIN, or EXTERNAL: then the certificate of the client says who it
-    is."""
+    """The login of a client. ``mechanism`` is PLAIN, or EXTERNAL, with which the client's certificate identifies the
+    user."""
 
     user: str
     password: Secret
@@ -41,7 +40,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Node:
-    """The address under which clients reach one node."""
+    """The address of one node for clients."""
 
     host: str
     port: int
@@ -51,11 +50,11 @@ class Node:
 
 
 class Gone(Exception):
-    """The connection has ended, or the server does not answer; the reason is its text."""
+    """The connection has ended, or the server does not answer; the text is the reason."""
 
 
 class NoStream(Exception):
-    """The stream does not exist, or its leader is not there now (``exists``)."""
+    """The stream does not exist; or it exists (``exists``), but has no leader now."""
 
     def __init__(self, stream: str, *, exists: bool) -> None:
         self.stream, self.exists = stream, exists
@@ -63,20 +62,20 @@ class NoStream(Exception):
 
 
 class StreamClient:
-    """A connection that is logged in. Raises ``Gone`` when it ends, ``AccessDenied`` when the server refuses it.
+    """A connection that is logged in. Raises ``Gone`` if it ends, ``AccessDenied`` if the server refuses it.
 
-    Not for several threads at once.
+    It must not be used by several threads at once.
     """
 
     def __init__(self, node: Node, login: Login) -> None:
         self.node = node
         self._correlation = 0
-        self._subscription = 0  # the number of the last one; ``_subscribed``: it goes on
+        self._subscription = 0  # the number of the last subscription, which is active if ``_subscribed``
         self._subscribed = False
         self._stream = ""
         self._buffer = bytearray()
         self._delivered: deque[memoryview] = deque()
-        self._lost: set[str] = set()  # streams that the server says it has no more
+        self._lost: set[str] = set()  # streams that the server reported as no longer available
         self._socket = self._connected(login)
         try:
             self._open(login)
@@ -116,22 +115,22 @@ class StreamClient:
 
     def _open(self, login: Login) -> None:
         """Log in, and choose the virtual host."""
-        self._ask(Key.PEER_PROPERTIES, wire.mapping({"product": "Tidemark", "version": VERSION}))
-        mechanisms = self._ask(Key.SASL_HANDSHAKE, b"").texts()
+        self._ask(Command.PEER_PROPERTIES, wire.mapping({"product": "Tidemark", "version": VERSION}))
+        mechanisms = self._ask(Command.SASL_HANDSHAKE, b"").texts()
         if login.mechanism not in mechanisms:
             raise self._denied(f"it does not offer {login.mechanism}, but {', '.join(mechanisms)}")
         secret = b"" if login.mechanism == "EXTERNAL" else f"\0{login.user}\0{login.password.reveal()}".encode()
         try:
-            self._ask(Key.SASL_AUTHENTICATE, wire.text(login.mechanism) + wire.blob(secret))
+            self._ask(Command.SASL_AUTHENTICATE, wire.text(login.mechanism) + wire.blob(secret))
         except Gone as gone:
             if login.mechanism == "PLAIN":
                 raise
-            # A certificate that the server does not take, and any at a server of version 3: it closes.
+            # The server closes if it does not accept the certificate; a server of version 3 accepts none.
             raise self._denied(f"it ended the connection at the login ({gone})") from None
-        tune = self._command(Key.TUNE, time.monotonic() + TIMEOUT_S)
-        # Without heartbeats: a job may be busy for minutes with what it has read, and every wait here has an end.
-        self._send(wire.frame(Key.TUNE | wire.ANSWER, pack(">II", tune.number("I"), 0)))
-        self._ask(Key.OPEN, wire.text(login.virtual_host))
+        tune = self._command(Command.TUNE, time.monotonic() + TIMEOUT_S)
+        # No heartbeats, because a job may work for minutes on what it has read. Every wait here has a timeout.
+        self._send(wire.frame(Command.TUNE | wire.ANSWER, pack(">II", tune.number("I"), 0)))
+        self._ask(Command.OPEN, wire.text(login.virtual_host))
 
     def _denied(self, detail: str) -> AccessDenied:
         return AccessDenied(
@@ -142,16 +141,16 @@ class StreamClient:
         )
 
     def members(self, super_stream: str) -> list[str]:
-        """The streams of a super stream, in its order; ``NoStream`` when there is none of that name."""
+        """Return the streams of a super stream, in its order; raises ``NoStream`` if it does not exist."""
         try:
-            return self._ask(Key.PARTITIONS, wire.text(super_stream)).texts()
+            return self._ask(Command.PARTITIONS, wire.text(super_stream)).texts()
         except NoStream:
             raise NoStream(super_stream, exists=False) from None
 
     def leaders(self, streams: Sequence[str]) -> dict[str, Node | None]:
-        """Return where the leader of each stream is; None when it has none now. Streams that do not exist are left
-        out."""
-        answer = self._ask(Key.METADATA, wire.texts(streams), has_code=False)
+        """Return the node of each stream's leader; None if a stream has no leader now. Streams that do not exist are
+        left out."""
+        answer = self._ask(Command.METADATA, wire.texts(streams), has_code=False)
         nodes: dict[int, Node] = {}
         for _ in range(answer.number("i")):
             reference = answer.number("H")
@@ -170,48 +169,49 @@ class StreamClient:
         return leaders
 
     def stored_offset(self, stream: str, name: str) -> int | None:
-        """The offset that was stored under a name; None when none was."""
+        """Return the offset that was stored under a name; None if none was stored."""
         try:
-            return self._ask(Key.QUERY_OFFSET, wire.text(name) + wire.text(stream), about=stream).number("Q")
+            return self._ask(Command.QUERY_OFFSET, wire.text(name) + wire.text(stream), about=stream).number("Q")
         except _NoOffset:
             return None
 
     def store_offset(self, stream: str, name: str, offset: int) -> None:
-        """Store an offset under a name. There is no answer, also when this user may not: ask for it then."""
-        self._send(wire.frame(Key.STORE_OFFSET, wire.text(name) + wire.text(stream) + pack(">Q", offset)))
+        """Store an offset under a name. The server does not answer, even if it refuses: read the offset to find out."""
+        self._send(wire.frame(Command.STORE_OFFSET, wire.text(name) + wire.text(stream) + pack(">Q", offset)))
 
     def subscribe(self, stream: str, start: Start, value: int = 0, *, credit: int = 1) -> None:
-        """Begin to get chunks of a stream, in place of those of any other; see ``next_chunk``.
+        """Subscribe to the chunks of a stream, in place of any earlier subscription; read them with ``next_chunk``.
 
-        ``value`` is an offset or a time in ms. The server begins with the chunk that has it, or without a word with
-        another one when it has none.
+        ``value`` is an offset or a time in ms. The server begins with the chunk that contains it; if it has no such
+        chunk, it silently begins with another one.
         """
         self.unsubscribe()
         self._subscription = self._subscription % 255 + 1
         at = b"" if start in (Start.FIRST, Start.LAST) else pack(">q", value)
         body = pack(">B", self._subscription) + wire.text(stream) + pack(">H", start) + at
         self._stream = stream
-        self._ask(Key.SUBSCRIBE, body + pack(">H", credit) + wire.mapping({}), about=stream)
+        self._ask(Command.SUBSCRIBE, body + pack(">H", credit) + wire.mapping({}), about=stream)
         self._subscribed = True
 
     def unsubscribe(self) -> None:
         if self._subscribed:
             self._subscribed = False
-            with suppress(NoStream):  # deleted meanwhile
-                self._ask(Key.UNSUBSCRIBE, pack(">B", self._subscription))
+            with suppress(NoStream):  # the stream was deleted meanwhile
+                self._ask(Command.UNSUBSCRIBE, pack(">B", self._subscription))
             self._delivered.clear()
 
     def next_chunk(self, *, credit: int = 0) -> memoryview | None:
-        """The next chunk of the subscription, and let the server send ``credit`` more; None when there is none now.
+        """Return the next chunk of the subscription; None if there is none now. Let the server send ``credit`` more
+        chunks.
 
-        The server delivers what it has before it answers another request (seen on 3.10 and 4.0). So what has not come
-        with that answer, nor a moment later, is not there.
+        The server delivers the chunks that it has before it answers another request (seen on 3.10 and 4.0). So if no
+        chunk comes before that answer, or a moment later, the server has none.
         """
         for wait in (False, True):
             if self._delivered:
                 break
             if wait:
-                self._ask(Key.QUERY_OFFSET, wire.text("tidemark") + wire.text(self._stream), about=self._stream,
+                self._ask(Command.QUERY_OFFSET, wire.text("tidemark") + wire.text(self._stream), about=self._stream,
                           may_lack=True)  # fmt: skip
             deadline = time.monotonic() + (QUIET_S if wait else QUIET_S / 4)
             while not self._delivered and self._comes(deadline):
@@ -221,24 +221,27 @@ class StreamClient:
         if not self._delivered:
             return None
         if credit:
-            self._send(wire.frame(Key.CREDIT, pack(">BH", self._subscription, credit)))
+            self._send(wire.frame(Command.CREDIT, pack(">BH", self._subscription, credit)))
         return self._delivered.popleft()
 
     def chunks(self, stream: str, start: Start, value: int = 0, *, ahead: int = 1) -> Iterator[memoryview]:
-        """The chunks from a place on, up to the end that the stream has now; so many may be sent ``ahead``."""
+        """Yield the chunks from a place on, up to the current end of the stream. The server may send ``ahead`` chunks
+        at once."""
         self.subscribe(stream, start, value, credit=ahead)
         while (chunk := self.next_chunk(credit=1)) is not None:
             yield chunk
 
-    def _ask(self, key: Key, body: bytes, *, about: str = "", has_code: bool = True, may_lack: bool = False) -> Reader:
-        """Send a request; its answer, after the code. Raises for any code but OK."""
+    def _ask(
+        self, key: Command, body: bytes, *, about: str = "", has_code: bool = True, may_lack: bool = False
+    ) -> Reader:
+        """Send a request; return its answer, from after the code. Raises for any code except OK."""
         self._correlation += 1
         self._send(wire.frame(key, body, self._correlation))
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             got, reader = self._frame(deadline)
             # 3.10 answers PARTITIONS without the bit of an answer.
-            if got & ~wire.ANSWER == key and (got & wire.ANSWER or key is Key.PARTITIONS):
+            if got & ~wire.ANSWER == key and (got & wire.ANSWER or key is Command.PARTITIONS):
                 if reader.number("I") != self._correlation:
                     continue
                 code = reader.number("H") if has_code else AnswerCode.OK
@@ -247,7 +250,7 @@ class StreamClient:
                 raise self._refusal(code, about)
             self._dispatch(got, reader)
 
-    def _command(self, key: Key, deadline: float) -> Reader:
+    def _command(self, key: Command, deadline: float) -> Reader:
         while True:
             got, reader = self._frame(deadline)
             if got == key:
@@ -255,16 +258,16 @@ class StreamClient:
             self._dispatch(got, reader)
 
     def _dispatch(self, key: int, reader: Reader) -> None:
-        """Handle what the server sends without being asked."""
-        if key == Key.DELIVER:
-            if reader.number("B") == self._subscription:  # also before the answer of the request that subscribes
+        """Handle what the server sends without a request."""
+        if key == Command.DELIVER:
+            if reader.number("B") == self._subscription:  # a chunk may come before the answer to the subscription
                 self._delivered.append(reader.content[reader.at :])
-        elif key == Key.HEARTBEAT:
-            self._send(wire.frame(Key.HEARTBEAT, b""))
-        elif key == Key.METADATA_UPDATE:
+        elif key == Command.HEARTBEAT:
+            self._send(wire.frame(Command.HEARTBEAT, b""))
+        elif key == Command.METADATA_UPDATE:
             reader.number("H")
             self._lost.add(reader.text())
-        elif key == Key.CLOSE:
+        elif key == Command.CLOSE:
             reader.number("I")
             reader.number("H")
             raise Gone(f"{self.node} ended the connection: {reader.text()}")
@@ -294,15 +297,15 @@ class StreamClient:
             raise Gone(f"{self.node}: {problem.strerror or problem}") from None
 
     def _comes(self, deadline: float) -> bool:
-        """Return whether a byte is there before the deadline."""
+        """Return whether a byte arrives before the deadline."""
         if self._buffer or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
             return True
-        poll = select.poll()  # select() knows no file above the 1,024th
+        poll = select.poll()  # select() cannot handle file descriptors from 1,024 on
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
     def _frame(self, deadline: float) -> tuple[int, Reader]:
-        """Key and content of the next frame."""
+        """Return key and content of the next frame."""
         size = int.from_bytes(self._bytes(4, deadline), "big")
         reader = Reader(memoryview(self._bytes(size, deadline)))
         try:
@@ -313,7 +316,7 @@ class StreamClient:
         return key, reader
 
     def _bytes(self, size: int, deadline: float) -> bytearray:
-        """The next bytes; ``Gone`` when they do not come in time."""
+        """Return the next bytes; raises ``Gone`` if they do not arrive in time."""
         content = self._buffer[:size]
         del self._buffer[:size]
         try:
@@ -337,7 +340,7 @@ class _NoOffset(Exception):
 
 
 def unavailable(gone: Gone, **context: object) -> TidemarkError:
-    """The error for a connection that has ended."""
+    """Return the error for a connection that has ended."""
     return Unavailable(
         f"RabbitMQ does not answer ({gone})",
         next_step="check that the server runs with its plugin rabbitmq_stream, that the RabbitMQ connection names the "

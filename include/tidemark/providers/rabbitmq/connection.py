@@ -1,11 +1,11 @@
 """Address, login and TLS of RabbitMQ from an Airflow connection, with or without Airflow.
 
 ``host`` and ``port`` (5552, with TLS 5551) are those of a stream listener, ``login`` and ``password`` the user, and
-``schema`` the virtual host (``/`` when it is empty). ``extra`` may hold ``hosts``, more nodes as ``host:port`` with
+``schema`` the virtual host (``/`` if empty). ``extra`` may hold ``hosts``, more nodes as ``host:port`` separated by
 commas; ``tls`` (true); ``ca``, ``certificate`` and ``key``, PEM files or their text; ``key_password``; and
-``mechanism``: ``PLAIN``, or ``EXTERNAL`` for a user that the server knows by its certificate.
+``mechanism``: ``PLAIN``, or ``EXTERNAL`` for a user that the server identifies by its certificate.
 
-Executors look the connection up by themselves, so this needs the standard library only.
+Executors look the connection up themselves, so this module needs only the standard library.
 """
 
 import os
@@ -26,12 +26,12 @@ _FILES: Final = ("ca", "certificate", "key")
 _EXTRA: Final = ("hosts", "tls", "ca", "certificate", "key", "key_password", "mechanism")
 
 
-Check = Callable[[Mapping[str, str]], None]  # of PEM texts by the option that has them
+Check = Callable[[Mapping[str, str]], None]  # checks PEM texts, by the option that has them
 
 
 @dataclass(frozen=True)
 class RabbitConnection:
-    """The nodes to try in order, and who logs in there."""
+    """The nodes to try in order, and the login for them."""
 
     conn_id: str
     nodes: tuple[Node, ...]
@@ -39,11 +39,11 @@ class RabbitConnection:
 
     @property
     def address(self) -> str:
-        """The nodes, as ``host:port`` with commas."""
+        """The nodes as ``host:port``, separated by commas."""
         return ",".join(map(str, self.nodes))
 
     def warnings(self) -> list[str]:
-        """Settings that are allowed and not safe, as sentences."""
+        """Return, as sentences, the settings that are allowed but not safe."""
         here = {"localhost", "127.0.0.1", "::1"}
         if self.login.tls is None and {node.host for node in self.nodes} - here:
             return [f"the RabbitMQ connection {self.conn_id}: the password is sent without TLS; set tls in its extra"]
@@ -56,9 +56,9 @@ def rabbit_connection(
     lookup: Lookup = from_environment,
     check: Check | None = None,
 ) -> RabbitConnection:
-    """The connection of that id; ``ConfigurationError`` has names of keys, never values.
+    """Return the connection of that id; a ``ConfigurationError`` names keys but never their values.
 
-    ``check`` looks at the PEM texts of ca, certificate and key, those that there are, and raises ``Unusable``.
+    ``check`` looks at the PEM texts of ca, certificate and key, as far as they are set, and raises ``Unusable``.
     """
     stored = lookup(conn_id)
     if stored is None:
@@ -84,7 +84,7 @@ def _usable(conn_id: str, stored: Mapping[str, Any], check: Check | None) -> Rab
     extra: Mapping[str, Any] = stored.get("extra") or {}
     unknown = sorted(extra.keys() - set(_EXTRA))
     if unknown:
-        raise Unusable(f"its extra sets {', '.join(unknown)}, which is not known here", f"allowed: {', '.join(_EXTRA)}")
+        raise Unusable(f"its extra has the unknown keys {', '.join(unknown)}", f"allowed: {', '.join(_EXTRA)}")
     mechanism = str(extra.get("mechanism") or "PLAIN").upper()
     if mechanism not in _MECHANISMS:
         raise Unusable(f"mechanism is {mechanism}", f"write {' or '.join(_MECHANISMS)}")
@@ -124,7 +124,7 @@ def _node(server: str, problem: str = "hosts is not a list of host:port") -> Nod
 
 
 def _is_true(extra: Mapping[str, Any]) -> bool:
-    """Return whether TLS is on; Airflow's form for a connection knows only text."""
+    """Return whether TLS is on. The value may be text, because Airflow's form for a connection knows only text."""
     tls = str(extra.get("tls") or "false").lower()
     if tls not in ("true", "false"):
         raise Unusable("tls is neither true nor false", "write true")
@@ -132,12 +132,12 @@ def _is_true(extra: Mapping[str, Any]) -> bool:
 
 
 def _pem(extra: Mapping[str, Any]) -> dict[str, str]:
-    """The PEM texts of the options that name a file or hold its text."""
+    """Return the PEM texts of the options, which name a file or hold its text."""
     named = {name: str(extra[name]) for name in _FILES if extra.get(name)}
     if named and not _is_true(extra):
         raise Unusable(f"it names {', '.join(named)} without tls", "set tls to true in its extra")
     if ("certificate" in named) != ("key" in named):
-        raise Unusable("it has certificate or key, and not the other", "set both")
+        raise Unusable("it has only one of certificate and key", "set both")
     return {name: text if "-----BEGIN" in text else _text_of(name, text) for name, text in named.items()}
 
 
@@ -168,7 +168,7 @@ def _context(pem: Mapping[str, str], key_password: str | None) -> ssl.SSLContext
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
-    """Give a context its certificate and key through a file in memory; does nothing on systems without such files."""
+    """Load certificate and key into a context through a file in memory; does nothing on systems without such files."""
     if not hasattr(os, "memfd_create"):
         return
     descriptor = os.memfd_create("pair")

@@ -1,13 +1,13 @@
-"""Reads a message as AMQP 1.0 encodes it: the body as a value, and what stands around it as headers.
+"""Reads a message as AMQP 1.0 encodes it: the body as a value, and the rest as headers.
 
 The encoding is that of OASIS AMQP 1.0, part 1 (types) and part 3 (sections of a message). The headers of a record:
 
-    NAME                 an application property, by its own name
-    properties.NAME      a property of the message, such as properties.creation-time or properties.message-id
-    annotations.NAME     an annotation, such as annotations.x-routing-key
-    tidemark.body        why the value is the whole message as it was sent: its body is no plain data
+NAME                 an application property, by its own name
+properties.NAME      a property of the message, such as properties.creation-time or properties.message-id
+annotations.NAME     an annotation, such as annotations.x-routing-key
+tidemark.body        the reason why the value is the whole encoded message: its body is not plain data
 
-A value is text in UTF-8, a binary as it is; a time is in ISO 8601, in UTC; a list or map is JSON.
+The value of a header is UTF-8 text; binary is kept as bytes; a time is in ISO 8601, in UTC; a list or map is JSON.
 """
 
 import json
@@ -31,11 +31,12 @@ _FIXED: Final = {
 }  # fmt: skip
 _CONSTANTS: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
 _TIMESTAMP, _UUID, _CHAR = 0x83, 0x98, 0x73
-_DECIMALS: Final = {0x74: 4, 0x84: 8, 0x94: 16}  # sizes in bytes; a value is given as its bytes
+_DECIMALS: Final = {0x74: 4, 0x84: 8, 0x94: 16}  # sizes in bytes; decimals are kept as bytes
 
 
 def read_message(content: bytes) -> tuple[bytes, Headers]:
-    """(value, headers) of a message. What is no AMQP 1.0, or has another body than data, is the value as a whole."""
+    """Return (value, headers) of a message. The value is the whole message if it is not AMQP 1.0, or its body is not
+    data."""
     headers: Headers = []
     data: list[bytes] = []
     other = ""
@@ -67,7 +68,8 @@ def _binary(value: Any) -> bytes:
 
 
 def _moment(milliseconds: int) -> datetime | int:
-    """The time; the number itself where no calendar has it: some clients write the highest one for "never"."""
+    """Return the time; the number itself if it is beyond the calendar: some clients write the highest number for
+    "never"."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -79,7 +81,7 @@ def _headers(prefix: str, values: Any) -> Headers:
 
 
 def as_header(value: Any) -> bytes:
-    """A value of AMQP as the bytes of a header."""
+    """Return a value of AMQP as the bytes of a header."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, bool):
@@ -100,7 +102,7 @@ class _Values:
         self._in_arrays = 0  # values of all arrays so far
 
     def section(self) -> tuple[int, Any]:
-        """(code of the section, its value); ``ValueError`` when the message has no section."""
+        """Return (code of the section, its value); ``ValueError`` if no section begins here."""
         if self._take(1) != b"\0":
             raise ValueError("no section begins here")
         code = self.value()
@@ -125,7 +127,7 @@ class _Values:
             return chr(self._number(">I"))
         if kind in _DECIMALS:
             return self._take(_DECIMALS[kind])
-        if kind == 0x00:  # a described value: what describes it is left out
+        if kind == 0x00:  # a described value: its descriptor is left out
             self.value()
             return self.value()
         return self._sized(kind)
@@ -160,7 +162,7 @@ class _Values:
         self._number(form)
         count = self._number(form)
         self._in_arrays += count
-        if self._in_arrays > len(self.content):  # of values without bytes, also in arrays of arrays, without an end
+        if self._in_arrays > len(self.content):  # arrays of values without bytes, or of arrays, could be endless
             raise ValueError("more values than the message has bytes")
         kind = self._take(1)[0]
         return [self._read_kind(kind) for _ in range(count)]

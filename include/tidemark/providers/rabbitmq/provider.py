@@ -1,4 +1,4 @@
-"""Names what this provider brings: RabbitMQ's streams as a source."""
+"""Declares the kinds of this provider: RabbitMQ's streams as a source."""
 
 from typing import Final
 

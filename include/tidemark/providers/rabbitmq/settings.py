@@ -18,7 +18,7 @@ LAST_OFFSET: Final = 2**62
 
 
 class Identity(StrEnum):
-    """The facts that tell a stream from another one of its name."""
+    """The fact that tells a stream from another stream of the same name."""
 
     STORED = "stored"
     LAST_RECORD = "last_record"
@@ -26,7 +26,7 @@ class Identity(StrEnum):
 
 @dataclass(frozen=True)
 class StoredOffsets:
-    """Start behind what a consumer of this name has stored."""
+    """Start after the offset that a consumer of this name has stored."""
 
     consumer: str
 
@@ -38,12 +38,12 @@ class StreamOffsets:
     offsets: Mapping[str, int]
 
 
-ID: Final = "tidemark.id"  # the name under which a stream keeps the number that tells it from one that is made again
+ID: Final = "tidemark.id"  # the name under which a stream stores the number that tells it from a recreated one
 
 
 def _consumer(name: str) -> str:
     if name == ID:
-        raise wrong("is the name under which Tidemark keeps the number of a stream; choose another")
+        raise wrong("is the name under which Tidemark stores the number of a stream; choose another")
     return name
 
 
@@ -138,7 +138,7 @@ class Settings(SourceSettings):
     def _streams_or_super_stream(cls, super_stream: str | None, info: ValidationInfo) -> str | None:
         streams = info.data.get("topics")
         if super_stream is None and streams == ():
-            raise wrong("is missing, and so is streams: one of them says what is read")
+            raise wrong("is missing, and so is streams: one of them must say which streams are read")
         if super_stream is not None and streams:
             raise wrong("is given beside streams: write one of them")
         return super_stream
@@ -160,7 +160,10 @@ class Settings(SourceSettings):
         return self.super_stream
 
     def reads(self, topic: str) -> bool:
-        """The members of a super stream have its name, a hyphen, and a number or a routing key."""
+        """Return whether the pipeline reads a stream of this name.
+
+        A member of a super stream has its name, a hyphen, and a number or a routing key.
+        """
         return super().reads(topic) or (self.super_stream is not None and topic.startswith(f"{self.super_stream}-"))
 
     @property

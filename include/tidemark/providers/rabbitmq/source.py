@@ -19,11 +19,11 @@ from tidemark.sources.base import Source
 from tidemark.sources.starting_points import common_starts
 from tidemark.text import with_nearest
 
-UNNAMED = "unnamed"  # the id of a stream that keeps no number: its last record tells it from another
+UNNAMED = "unnamed"  # the id of a stream without a stored number: its last record tells it from another
 
 
 class RabbitSource(Source):
-    """Streams of one virtual host. A stream without a record has no partition yet: it begins with the first one."""
+    """Streams of one virtual host. A stream without a record has no partition; it gets one with its first record."""
 
     title = "RabbitMQ"
     settings: Settings
@@ -40,7 +40,10 @@ class RabbitSource(Source):
         return Dataset(f"rabbitmq://{host}", topic if virtual_host == "/" else f"{virtual_host}/{topic}")
 
     def topics(self) -> list[str]:
-        """Those that the pipeline file names, or the members of its super stream: the server lists no others."""
+        """Return the existing streams that the pipeline file names, or the members of its super stream.
+
+        The server has no list of all streams.
+        """
         super_stream = self.settings.super_stream
         if super_stream is None:
             return self._streams.existing(self.settings.topics)
@@ -48,7 +51,8 @@ class RabbitSource(Source):
         strange = [member for member in members if not self.settings.reads(member)]
         if strange:
             raise ConfigurationError(
-                f"member {strange[0]} of the super stream {super_stream} has another name than {super_stream}-..",
+                f"the name of member {strange[0]} of the super stream {super_stream} does not begin with "
+                f"{super_stream}-",
                 next_step="name the streams instead: source.rabbitmq.streams",
                 pipeline=self.pipeline_name,
                 source=self.address,
@@ -76,8 +80,11 @@ class RabbitSource(Source):
         )
 
     def name_topics(self, planned: Collection[str]) -> None:
-        """Store a number in each stream that has none and has a record. It is made of the first chunk, so that two
-        planners at once store the same. Raises ``AccessDenied`` where this user may not store one."""
+        """Store a number in each stream that has records but no number yet.
+
+        The number is computed from the first chunk, so two planners at once store the same. Raises ``AccessDenied`` if
+        this user may not store one.
+        """
         if self.settings.identity is Identity.LAST_RECORD:
             return
         for stream in self._streams.existing([stream for stream in self.selected() if stream not in planned]):
@@ -87,7 +94,7 @@ class RabbitSource(Source):
             if chunks is not None and not self._streams.store_offset(stream, ID, _number_of(chunks[0])):
                 raise AccessDenied(
                     f"RabbitMQ does not let this user store an offset in stream {stream}: the number that tells it "
-                    "from one that is made again",
+                    "from a recreated one",
                     next_step="nothing was planned; give the user of the connection the right write on the stream "
                     "(rabbitmqctl set_permissions), or write identity: last_record under source.rabbitmq; then plan "
                     "again",
@@ -119,7 +126,7 @@ class RabbitSource(Source):
         chunks = self._streams.first_and_last(place.topic)
         if chunks is None:
             raise Unavailable(
-                f"stream {place.topic} holds no record now, so where it ends is not known",
+                f"stream {place.topic} holds no record now, so its end is unknown",
                 next_step="retention took all that it had, since offsets that consumers store fill its segments, too; "
                 "plan again when it has a new record",
                 pipeline=self.pipeline_name,
@@ -131,7 +138,7 @@ class RabbitSource(Source):
     def offsets_at(
         self, places: Sequence[TopicPartition], when: datetime
     ) -> dict[TopicPartition, tuple[int, datetime] | None]:
-        """Records have the timestamp of their chunk, so this is the first offset of a chunk."""
+        """Return the first offset of a chunk, because records have the timestamp of their chunk."""
         chunks = {place: self._streams.first_since(place.topic, _milliseconds(when)) for place in places}
         return {place: None if chunk is None else (chunk.first, _moment(chunk)) for place, chunk in chunks.items()}
 
@@ -180,7 +187,7 @@ class RabbitSource(Source):
             if bounds[place].log_start <= offset < bounds[place].last_stable
         ]
         answers = {(place, offset): self._record_from(place, offset) for place, offset in inside}
-        # What retention took between the questions was not found, and is not known to be gone.
+        # Ask for the bounds again: retention may have removed a record after the first answer, so leave those out.
         now = self.bounds(sorted({place for place, _ in answers}))
         return {(place, offset): answers[place, offset] for place, offset in inside if now[place].log_start <= offset}
 
@@ -203,8 +210,10 @@ class RabbitSource(Source):
     def report_progress(
         self, ends: Mapping[TopicPartition, int], database_id: str, former_names: Collection[str] = ()
     ) -> None:
-        """A consumer stores the last offset that it has worked on. The server keeps nothing beside it that could tell
-        two pipelines apart, so each needs a name of its own."""
+        """Store the last published offset of each stream under the name ``progress_consumer``.
+
+        The server stores nothing else with it, so two pipelines must not use the same name.
+        """
         del database_id, former_names
         consumer = self.settings.progress_consumer
         if consumer is None:
@@ -227,7 +236,7 @@ class RabbitSource(Source):
 
 
 def _records(chunk: Chunk, topic: str, start: int, end: int) -> list[Record]:
-    """The records of a chunk with offsets in [start, end)."""
+    """Return the records of a chunk with offsets in [start, end)."""
     return [
         Record(topic, 0, offset, chunk.timestamp_ms, None, value, tuple(headers) or None, chunk.epoch, unreadable)
         for offset, (value, headers, unreadable) in enumerate(chunk.messages(), chunk.first)
@@ -236,13 +245,14 @@ def _records(chunk: Chunk, topic: str, start: int, end: int) -> list[Record]:
 
 
 def _number_of(first: Chunk) -> int:
-    """62 bits that tell the stream that begins with this chunk from any other: its time is that of the server."""
+    """Return 62 bits that identify the stream that begins with this chunk. The chunk contains the time of the
+    server."""
     content = f"{first.first} {first.timestamp_ms} ".encode() + first.data
     return int.from_bytes(sha256(content).digest()[:8], "big") >> 2
 
 
 def _milliseconds(when: datetime) -> int:
-    """Rounded up: what is stamped then or later."""
+    """Return milliseconds, rounded up, so that they select what is stamped at or after this time."""
     return -int(-when.timestamp() * 1000 // 1)
 
 
@@ -251,7 +261,7 @@ def _moment(chunk: Chunk) -> datetime:
 
 
 def _check_certificates(pem: Mapping[str, str]) -> None:
-    """Say what is wrong with a certificate before the server refuses it without a reason."""
+    """Report what is wrong with a certificate, because the server would refuse it without a reason."""
     now = datetime.now(UTC)
     if "ca" in pem:
         check_authorities("ca", pem["ca"], now)

@@ -18,15 +18,15 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 
 class RabbitReader(RangeReader):
-    """Connects in the task that reads; the connection is looked up there, so no secret travels with the job."""
+    """Connects in the task that reads. The task looks the connection up, so no secret travels with the job."""
 
     def __init__(self, order: Order) -> None:
         self._pipeline_name = order.pipeline_name
         self._conn_id = str(order.source.options["connection"])
-        rabbit_connection(self._conn_id, self._pipeline_name)  # a wrong one is refused before Spark starts a task
+        rabbit_connection(self._conn_id, self._pipeline_name)  # raises now, before Spark starts a task
 
     def batches(self, covered: Range) -> Iterator[pa.RecordBatch]:
-        """Batches of many chunks, since one may have a single record."""
+        """Yield batches that join many chunks, because a chunk may have a single record."""
         streams = Streams(rabbit_connection(self._conn_id, self._pipeline_name, from_environment))
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
@@ -41,7 +41,7 @@ class RabbitReader(RangeReader):
 
 
 def _batch(covered: Range, chunk: Chunk) -> pa.RecordBatch:
-    """The records of a chunk that lie in the range."""
+    """Return the records of a chunk that lie in the range."""
     values, headers, unreadable = chunk.columns()
     count = len(values)
     columns = {

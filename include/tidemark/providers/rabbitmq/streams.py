@@ -1,10 +1,10 @@
-"""All questions about streams go through this module: where they are, what they hold, and the chunks of a range.
+"""All requests about streams go through this module: where they are, what they hold, and the chunks of a range.
 
-Three things that the server does are looked for at every read, since it says none of them:
+Every read checks three things, because the server reports none of them:
 
-- Where retention took an offset, a subscription begins with the first chunk that is left.
-- Beyond the end of the log it begins lower, as soon as something comes.
-- Offsets have gaps: an offset that a consumer stores takes one, and so does each new segment of the log.
+- If retention has removed an offset, a subscription silently begins with the first remaining chunk.
+- If an offset is beyond the end of the log, it begins lower, as soon as a record arrives.
+- Offsets have gaps: a stored offset of a consumer takes one, and so does each new segment of the log.
 """
 
 import time
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class Streams:
-    """The streams of one virtual host, over one connection to each node that is asked. Threads take turns.
+    """The streams of one virtual host, over one connection to each node. Threads take turns.
 
-    Raises ``Unavailable`` when no node answers, ``AccessDenied`` when one refuses the user.
+    Raises ``Unavailable`` if no node answers, ``AccessDenied`` if one refuses the user.
     """
 
     def __init__(self, connection: RabbitConnection) -> None:
@@ -37,7 +37,7 @@ class Streams:
         self._turn = RLock()
 
     def existing(self, streams: Sequence[str]) -> list[str]:
-        """Those of the streams that exist, sorted. Raises ``Unavailable`` when one of them has no leader now."""
+        """Return which of the streams exist, sorted. Raises ``Unavailable`` if one of them has no leader now."""
         if not streams:
             return []
         leaders = self._leaders_of(streams)
@@ -48,20 +48,21 @@ class Streams:
         return sorted(leaders)
 
     def members(self, super_stream: str) -> list[str]:
-        """The streams of a super stream; none when it does not exist."""
+        """Return the streams of a super stream; empty if it does not exist."""
         try:
             return self._any(lambda client: client.members(super_stream))
         except NoStream:
             return []
 
     def first_and_last(self, stream: str) -> tuple[Chunk, Chunk] | None:
-        """The first and the last chunk with records that the log has; None when it has none."""
+        """Return the first and the last chunk with records in the log; None if it has no records."""
         return self._of(stream, lambda client: _first_and_last(client, stream))
 
     def first_since(self, stream: str, timestamp_ms: int) -> Chunk | None:
-        """The first chunk with a timestamp at or after one, as the server looks it up; None when there is none.
+        """Return the first chunk with a timestamp at or after this one, as the server finds it; None if there is no
+        such chunk.
 
-        The last chunk is asked for first: that nothing more comes takes longer to know.
+        It asks for the last chunk first, because it takes longer to learn that no further chunk comes.
         """
 
         def ask(client: StreamClient) -> Chunk | None:
@@ -75,8 +76,8 @@ class Streams:
         return self._of(stream, ask)
 
     def from_offset(self, stream: str, offset: int, parse: Callable[[Chunk], T]) -> T | None:
-        """Return what ``parse`` makes of the chunk with the first record at or after an offset that the log holds; None
-        when no record follows."""
+        """Return the result of ``parse`` for the chunk with the first record at or after an offset; None if no record
+        follows."""
 
         def ask(client: StreamClient) -> T | None:
             chunks = map(Chunk.of, client.chunks(stream, Start.OFFSET, offset))
@@ -85,11 +86,11 @@ class Streams:
         return self._of(stream, ask)
 
     def stored_offset(self, stream: str, name: str) -> int | None:
-        """The offset that a consumer of that name has stored; None when it has stored no offset."""
+        """Return the offset that a consumer of that name has stored; None if it has stored no offset."""
         return self._of(stream, lambda client: client.stored_offset(stream, name))
 
     def store_offset(self, stream: str, name: str, offset: int) -> bool:
-        """Store an offset under a name; whether it is there now. It is not when this user may not write."""
+        """Store an offset under a name; return whether the server has it now. It has not if this user may not write."""
 
         def ask(client: StreamClient) -> bool:
             client.store_offset(stream, name, offset)
@@ -98,11 +99,11 @@ class Streams:
         return self._of(stream, ask)
 
     def read(self, covered: Range, parse: Callable[[Chunk], T]) -> Iterator[T]:
-        """Return what ``parse`` makes of the chunks that have records of a range, in order; the first and the last
-        chunk may have others, too.
+        """Yield the result of ``parse`` for each chunk with records of a range, in order.
 
-        Raises ``WorkFailed`` for a chunk that cannot be read, ``DataLost`` when retention took offsets of the range,
-        also while it is read, and ``Unavailable`` when the log ends below it.
+        The first and the last chunk may also have records outside the range. Raises ``WorkFailed`` for a chunk that
+        cannot be read, ``DataLost`` if retention removed offsets of the range, even during the read, and
+        ``Unavailable`` if the log ends below the range's end.
         """
         stream, first_gap, expected = covered.at.topic, None, covered.start
         where: dict[str, object] = {"topic": stream, "partition": 0, "offsets": f"[{covered.start},{covered.end})"}
@@ -128,7 +129,7 @@ class Streams:
                 _refuse_taken(client, covered, first_gap, where)
 
     def _any(self, ask: Callable[[StreamClient], T]) -> T:
-        """The answer of the first node that gives one."""
+        """Return the answer of the first node that answers."""
         with self._turn:
             problem: Gone | None = None
             for node in self._connection.nodes:
@@ -140,7 +141,7 @@ class Streams:
             raise unavailable(problem, server=self._connection.address)
 
     def _of(self, stream: str, ask: Callable[[StreamClient], T]) -> T:
-        """The answer of the leader of a stream, which has all that is confirmed."""
+        """Return the answer of the leader of a stream, which has all confirmed records."""
         with self._turn, self._translated({"topic": stream}):
             try:
                 return self._answer(self._leader(stream), ask)
@@ -154,7 +155,7 @@ class Streams:
         return self._leaders[stream]
 
     def _leaders_of(self, streams: Sequence[str]) -> dict[str, Node | None]:
-        """Return where the leaders are; waits a moment for them, since after its start a server has none for a
+        """Return the nodes of the leaders. Waits a moment for them, because after its start a server has none for a
         second."""
         deadline = time.monotonic() + LEADER_S
         while True:
@@ -164,7 +165,7 @@ class Streams:
             time.sleep(0.1)
 
     def _answer(self, node: Node, ask: Callable[[StreamClient], T]) -> T:
-        """Ask over the connection that is there, or a new one when it has ended meanwhile."""
+        """Ask over the existing connection, or over a new one if that has ended."""
         known = self._clients.pop(node, None)
         if known is not None:
             try:
@@ -180,7 +181,7 @@ class Streams:
 
     @contextmanager
     def _own_client(self, stream: str, where: Mapping[str, object]) -> Iterator[StreamClient]:
-        """A connection to the leader for a long read, which nobody else waits for."""
+        """Yield a connection to the leader for a long read, for which nobody else waits."""
         with self._translated(where):
             with self._turn:
                 node = self._leader(stream)
@@ -188,7 +189,7 @@ class Streams:
             try:
                 yield client
             except (Gone, NoStream):
-                self._leaders.pop(stream, None)  # it may have moved
+                self._leaders.pop(stream, None)  # the leader may have moved
                 raise
             finally:
                 client.close()
@@ -213,8 +214,8 @@ class Streams:
         except Damaged as damaged:
             raise WorkFailed(
                 f"a chunk of the stream cannot be read: {damaged}",
-                next_step="nothing of it is published; when it is the codec of a producer, tell us; when it is the "
-                "checksum, look at the server's disk",
+                next_step="nothing of it is published; if a producer's codec is the cause, tell us; if the checksum is "
+                "wrong, look at the server's disk",
                 server=self._connection.address,
                 **where,
             ) from None
@@ -241,7 +242,7 @@ def _first_and_last(client: StreamClient, stream: str) -> tuple[Chunk, Chunk] | 
 
 
 def _refuse_taken(client: StreamClient, covered: Range, first_gap: int, where: Mapping[str, object]) -> None:
-    """Raise ``DataLost`` unless the log still begins at or before the first gap: then no record was there."""
+    """Raise ``DataLost`` unless the log still begins at or before the first gap: then that gap never held a record."""
     client.subscribe(covered.at.topic, Start.FIRST)
     content = client.next_chunk()
     first = covered.end if content is None else Chunk.of(content).first

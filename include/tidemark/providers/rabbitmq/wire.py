@@ -1,8 +1,8 @@
 """Builds and reads the frames of RabbitMQ's stream protocol, version 1 of each command.
 
-The protocol is described in the server's repository: deps/rabbitmq_stream/docs/PROTOCOL.adoc. Numbers are big-endian. A
-frame is ``size: uint32, key: uint16, version: uint16``, then ``correlation id: uint32`` where an answer is expected.
-The highest bit of the key is set in an answer.
+The server's repository describes the protocol: deps/rabbitmq_stream/docs/PROTOCOL.adoc. Numbers are big-endian. A frame
+is ``size: uint32, key: uint16, version: uint16``, then ``correlation id: uint32`` if an answer is expected. The highest
+bit of the key is set in an answer.
 """
 
 import struct
@@ -12,10 +12,10 @@ from typing import Final
 
 VERSION: Final = 1
 ANSWER: Final = 0x8000
-NO_LENGTH: Final = -1  # of a text that is null
+NO_LENGTH: Final = -1  # the length of a text that is null
 
 
-class Key(IntEnum):
+class Command(IntEnum):
     """The commands that this client sends or reads."""
 
     SUBSCRIBE = 0x07
@@ -77,7 +77,7 @@ def mapping(values: Mapping[str, str]) -> bytes:
     return struct.pack(">i", len(values)) + b"".join(text(key) + text(value) for key, value in values.items())
 
 
-def frame(key: Key | int, body: bytes, correlation: int | None = None) -> bytes:
+def frame(key: Command | int, body: bytes, correlation: int | None = None) -> bytes:
     head = struct.pack(">HH", key, VERSION)
     if correlation is not None:
         head += struct.pack(">I", correlation)
@@ -85,14 +85,14 @@ def frame(key: Key | int, body: bytes, correlation: int | None = None) -> bytes:
 
 
 class Reader:
-    """Reads the values of one frame in order; ``struct.error`` or ``IndexError`` when it is too short."""
+    """Reads the values of one frame in order; ``struct.error`` or ``IndexError`` if the frame is too short."""
 
     def __init__(self, content: memoryview, at: int = 0) -> None:
         self.content = content
         self.at = at
 
     def number(self, form: str) -> int:
-        """``form`` is one letter of ``struct``: B, H, I, Q, h, i, q."""
+        """Read a number; ``form`` is one letter of ``struct``: B, H, I, Q, h, i, q."""
         [value] = struct.unpack_from(f">{form}", self.content, self.at)
         self.at += struct.calcsize(f">{form}")
         return int(value)

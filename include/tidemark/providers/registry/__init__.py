@@ -1,1 +1,2 @@
-"""A schema registry, and records that name a schema of it. No kind: several formats and a sink use it."""
+"""A schema registry, and records that name one of its schemas. Several formats and a sink use this folder; it is no
+kind of decoder."""

@@ -1,6 +1,7 @@
-"""A client of a schema registry with Confluent's API, for the driver and for executors: the standard library only.
+"""A client of a schema registry with Confluent's API, for the driver and for executors.
 
-Address and security are an Airflow connection, whose ``extra`` takes the names of Confluent's client:
+It needs only the standard library.
+Address and security come from an Airflow connection, whose ``extra`` uses the names of Confluent's client:
 
     url                       or the connection's host, port and schema (http, https)
     basic.auth.user.info      USER:PASSWORD, or the connection's login and password
@@ -30,8 +31,8 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema, Unkn
 from tidemark.text import nearest
 
 TIMEOUT_S = 15.0
-PAUSES_S = (0.5, 2.0)  # before the second and the third request, when the registry does not answer
-LARGEST = 16 * 2**20  # bytes of an answer
+PAUSES_S = (0.5, 2.0)  # before the second and the third request, if the registry does not answer
+LARGEST = 16 * 2**20  # most bytes of an answer
 MOST_REFERENCES = 1_000
 MEDIA = "application/vnd.schemaregistry.v1+json, application/json"
 ALLOWED: Final = (
@@ -43,7 +44,7 @@ _EXAMPLE = """'{"conn_type": "http", "login": "..", "password": "..", "extra": {
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect would carry the password to another place."""
+    """Refuses redirects, because a redirect would carry the password to another place."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -51,32 +52,38 @@ class _NoRedirect(HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class RegistryClient:
-    """Asks one registry; ``options`` are those of the connection, by the names above, without ``url``."""
+    """Asks one registry. ``options`` are those of the connection, by the names above, without ``url``."""
 
     url: str
     options: Mapping[str, str | Secret] = field(default_factory=dict)
-    name: str = ""  # as messages have it: the connection, or the address
+    name: str = ""  # the name in messages: the connection, or the address
 
     def by_writer(self, writer: str) -> RegisteredSchema:
-        """The schema of an id or a GUID, with its references; raises ``UnknownSchema``, or that it does not answer."""
+        """Return the schema of an id or a GUID, with its references.
+
+        Raises ``UnknownSchema``, or the error of a registry that does not answer.
+        """
         if writer.isdigit():
             return self._whole(self._get(f"schemas/ids/{writer}"), int(writer))
         raw = self._get(f"schemas/guids/{quote(writer, safe='')}")
         return self._whole(raw, raw.get("id", -1))
 
     def by_subject(self, subject: str, version: int | None = None) -> RegisteredSchema:
-        """A version of a subject, the newest for None; raises like ``by_writer``."""
+        """Return a version of a subject, the newest for None; raises like ``by_writer``."""
         raw = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}")
         return self._whole(raw, raw["id"])
 
     def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> int:
-        """The id of a schema for a subject. One that is not registered is ``UnknownSchema``, or registered now: that
-        raises when the registry does not allow it. The rest raises like ``by_writer``."""
+        """Return the id of a schema for a subject.
+
+        A schema that is not registered raises ``UnknownSchema``; with ``register`` it is registered now, which raises
+        if the registry does not allow it. Other errors are those of ``by_writer``.
+        """
         path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
         return int(self._get(path, {"schemaType": kind, "schema": text})["id"])
 
     def subjects(self) -> list[str]:
-        """All subjects: a request that needs the right to read."""
+        """Return all subjects. The request needs the right to read."""
         return list(self._get("subjects"))
 
     def _whole(self, raw: Mapping[str, Any], number: int) -> RegisteredSchema:
@@ -121,17 +128,19 @@ class RegistryClient:
                 raise ValueError(f"longer than {LARGEST} bytes")
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise self._wrong(f"answered {path} with what is not JSON: is it the address of a registry?") from None
+            raise self._wrong(
+                f"answered {path} with something other than JSON: is it the address of a registry?"
+            ) from None
 
     def _refused(self, error: HTTPError, path: str) -> Exception:
-        if error.code == 404:  # a registry says in JSON what it lacks; any other 404 is of another server
+        if error.code == 404:  # a registry explains a 404 in JSON; any other 404 comes from another kind of server
             if _answered(error, "error_code").startswith("404"):
                 return UnknownSchema(path)
             return self._wrong(f"does not know {path}: is the address the one of its API, such as /apis/ccompat/v7?")
         if error.code in (409, 422):
             reason = _answered(error, "message")[:500] or error.code
             return ConfigurationError(
-                f"the schema registry {self.name} does not take a schema at {path}: {reason}",
+                f"the schema registry {self.name} does not accept a schema at {path}: {reason}",
                 next_step="make the columns fit the schemas that the subject has (new columns nullable, none gone), "
                 "change the compatibility of the subject, or name another subject",
             )
@@ -194,7 +203,7 @@ class RegistryClient:
 
 
 def _answered(error: HTTPError, name: str) -> str:
-    """Return what a registry says in the JSON of its answer; empty where it says nothing."""
+    """Return a value from the JSON of a registry's error; empty if the answer does not have it."""
     try:
         return str(json.loads(error.read(10_000)).get(name, ""))
     except (ValueError, AttributeError, OSError, HTTPException):
@@ -207,9 +216,9 @@ def _text(options: Mapping[str, str], name: str) -> str | None:
 
 
 def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) -> RegistryClient:
-    """The registry of ``registry`` in an order: its ``url``, or the ``connection`` to look up.
+    """Open the registry of ``registry`` in an order: at its ``url``, or by the ``connection`` to look up.
 
-    Raises ``ConfigurationError`` when the connection is missing or wrong; the registry is not asked yet.
+    Raises ``ConfigurationError`` if the connection is missing or wrong. Sends no request yet.
     """
     if config.get("url"):
         return RegistryClient(config["url"].rstrip("/"), {}, config["url"])
@@ -223,7 +232,7 @@ def open_registry(config: Mapping[str, Any], lookup: Lookup = from_environment) 
             close = nearest(key, ALLOWED)
             raise _unusable(conn_id, f"sets {key}, which is not allowed", f"{close}; allowed: {', '.join(ALLOWED)}")
         if not isinstance(value, str):
-            raise _unusable(conn_id, f"sets {key} to what is not text", "write its value as text")
+            raise _unusable(conn_id, f"sets {key} to a value that is not text", "write its value as text")
     login, password = connection.get("login"), connection.get("password")
     if login and "basic.auth.user.info" not in extra:
         extra["basic.auth.user.info"] = f"{login}:{password or ''}"

@@ -1,4 +1,5 @@
-"""The base of decoders of framed records: each names its writer's schema, and is read with the reader's."""
+"""The base of decoders of framed records: each record names its writer's schema, and is read with the reader's
+schema."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -16,22 +17,23 @@ from tidemark.providers.registry.schemas import Schemas
 
 @dataclass(frozen=True)
 class OtherRecords:
-    """Some records tell nothing about a row: they are filtered."""
+    """Some records say nothing about a row, so they are filtered."""
 
 
 @dataclass(frozen=True)
 class NotDecoded:
-    """The reason why none of some records can be read."""
+    """The reason why a group of records cannot be read."""
 
     reason: str
     error: ErrorClass = ErrorClass.SCHEMA
 
 
 class FramedDecoder(ABC):
-    """``config`` is ``decode`` of an order: its reader's schema decides the columns, which are ``schema``, and its part
-    is what is framed. Without a registry there are no frames: all records have one writer, whose name is empty.
+    """Decodes records whose values or keys are framed.
 
-    ``with_message``: the place of a message stands behind the id of a schema, as in Protobuf.
+    ``config`` is ``decode`` of an order: its reader's schema decides the columns, ``schema``, and its ``part`` says
+    what is framed. Without a registry records have no frames: all have one writer, whose name is empty.
+    ``with_message`` is true if the place of a message follows the id of a schema, as in Protobuf.
     """
 
     with_message: ClassVar[bool] = False
@@ -48,7 +50,7 @@ class FramedDecoder(ABC):
         return {} if self._schemas is None else self._schemas.used
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Decode the values; raises only when the registry does not answer."""
+        """Decode the values; raises only if the registry does not answer."""
         unframed = without_frames(batch, self._part) if self._schemas is None else self._unframed(batch)
         errors = [*unframed.errors, *map(self._missing, unframed.missing.to_pylist())]
         parts: list[Decoded] = []
@@ -80,13 +82,14 @@ class FramedDecoder(ABC):
 
     @abstractmethod
     def _read(self, group: WriterGroup, named: str) -> Iterator[tuple[pa.Array, Decoded | NotDecoded | OtherRecords]]:
-        """Each record of the group once: indices in the batch, and what was read of them or why nothing can be.
+        """Yield each record of the group once: indices in the batch, and their decoded rows, or why none of them can be
+        read.
 
-        Errors of what was read name the schemas, ``named``.
+        Errors inside decoded rows must name the schemas, ``named``.
         """
 
     def _written(self, writer: str, kind: str) -> RegisteredSchema | str:
-        """The schema of a writer; a text that says why when the registry has none, or one of another kind."""
+        """Return the schema of a writer; a text with the reason if the registry has none, or one of another kind."""
         assert self._schemas is not None, "records name their writers"
         registered = self._schemas.writer(writer)
         if registered is None:

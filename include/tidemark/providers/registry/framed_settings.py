@@ -1,4 +1,4 @@
-"""The keys that formats with a schema registry share: ``registry``, and ``schema`` as a place in it."""
+"""The keys that formats with a schema registry share: ``registry``, and ``schema``, which may name a schema in it."""
 
 import json
 from abc import abstractmethod
@@ -45,7 +45,8 @@ class Registered(Section):
 
 
 class FramedSettings(DecodeSettings):
-    """A format of records that name their schema when there is a ``registry``; without it all have one schema."""
+    """A format whose records name their schema if there is a ``registry``; without a registry all records have one
+    schema."""
 
     registry: RegistrySettings | None = Field(
         default=None, description="Where the schemas are that records name (Confluent's framing)."
@@ -56,16 +57,16 @@ class FramedSettings(DecodeSettings):
 
     @abstractmethod
     def local(self) -> RegisteredSchema | None:
-        """The schema of the pipeline file or of a file it names, with the id -1; None when the schema is in the
+        """Return the schema of the pipeline file, or of a file that it names, with the id -1; None if it is in the
         registry."""
 
     @abstractmethod
     def registered(self) -> Registered | None:
-        """Return what the file says about a schema of the registry; None: the newest of the topic's own subject."""
+        """Return the schema of the registry that the file names; None means the newest of the topic's own subject."""
 
     @abstractmethod
     def fields_of(self, reader: RegisteredSchema) -> dict[str, tuple[str, bool]]:
-        """Return by column of a reader's schema: (Arrow type as text, whether it may be null).
+        """Return, for each column of a reader's schema: (Arrow type as text, whether it may be null).
 
         Raises ``ConfigurationError`` for a schema that has no columns.
         """
@@ -93,7 +94,7 @@ class FramedSettings(DecodeSettings):
 
     @property
     def reader(self) -> RegisteredSchema | None:
-        """The schema whose fields become columns; None while it is not pinned."""
+        """The schema whose fields become columns; None if it is not pinned yet."""
         return self.local() or self._pinned
 
     def is_known(self) -> bool:
@@ -111,7 +112,7 @@ class FramedSettings(DecodeSettings):
         return {**order, "registry": self.registry.order(), "schemas": self._schemas} if self.registry else order
 
     def decides_output(self) -> dict[str, Any]:
-        """Return whether there is a registry is part of it, where it is is not."""
+        """Return the settings that decide the rows. They say if there is a registry, but not its address."""
         settings = {name: value for name, value in super().decides_output().items() if name != "registry"}
         return {**settings, "framed": True} if self.registry else settings
 
@@ -125,7 +126,7 @@ class FramedSettings(DecodeSettings):
     def pinned_part(self, pins: Pins, part: str) -> Self:
         if self.registry is None:
             return self
-        from tidemark.providers.registry.schemas import Schemas  # takes time, and most commands ask no registry
+        from tidemark.providers.registry.schemas import Schemas  # imported late: slow, and most commands do not need it
 
         schemas = Schemas(self.registry.order(), pins.all(), pins.lookup)
         pinned = self.model_copy()
@@ -151,9 +152,9 @@ class FramedSettings(DecodeSettings):
 
 
 class TextSchemaSettings(FramedSettings):
-    """A format whose key ``schema`` holds a schema as JSON, or says which one of the registry it is."""
+    """A format whose key ``schema`` holds a schema as JSON, or names one of the registry."""
 
-    schema_kind: ClassVar[str]  # as the registry names it
+    schema_kind: ClassVar[str]  # the registry's name for this kind of schema
 
     record_schema: Any = None
 

@@ -3,9 +3,9 @@
     payload:  00 <id, 4 bytes big-endian> <data>  |  01 <GUID, 16 bytes> <data>
     header:   ``__value_schema_id`` / ``__key_schema_id`` = 00 <id> or 01 <GUID>, and the payload is the data alone
 
-Protobuf has the place of the message in the schema behind the id or the GUID, in the payload or in the header: it is
-handed on in front of the data. A header wins, as in Confluent's deserializers, and of several the first. A writer is
-named by its id (``7``) or its GUID, as text.
+In Protobuf the place of the message in the schema follows the id or the GUID, in the payload or in the header. This
+module puts it in front of the data. If both exist, the header wins, as in Confluent's deserializers; of several headers
+the first. A writer is named by its id (``7``) or its GUID, as text.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidemark.decoders.base import BadRecord, ErrorClass
 from tidemark.model.positions import positions
 
-_ID_BYTES, _GUID_BYTES = 5, 17  # with the magic byte
+_ID_BYTES, _GUID_BYTES = 5, 17  # including the magic byte
 _END = 2**31 - 1  # without an explicit end, Arrow 26 fails: "Negative buffer resize"
 
 
@@ -49,7 +49,8 @@ class WriterGroup:
 
 @dataclass(frozen=True)
 class Unframed:
-    """A batch by writer; ``missing`` are the indices of records that have no key or value at all, in no group."""
+    """A batch, grouped by writer. ``missing`` are the indices of records without a key or value, which are in no
+    group."""
 
     groups: tuple[WriterGroup, ...]
     errors: tuple[BadRecord, ...]
@@ -57,9 +58,9 @@ class Unframed:
 
 
 def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = False) -> Unframed:
-    """Take the frames off the keys or values of a batch. Nothing is done per record unless its frame is bad.
+    """Remove the frames from the keys or values of a batch. Only records with a bad frame are handled one by one.
 
-    ``with_message``: the place of a message stands behind the id.
+    With ``with_message`` the place of a message follows the id.
     """
     payloads = batch.column(part).cast(pa.binary())
     missing = pc.indices_nonzero(pc.is_null(payloads)).cast(pa.int64())
@@ -75,7 +76,7 @@ def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = Fal
             writer = _writer(head)
             message = head[_length(head) :]
             if writer is None or bool(message) != with_message:
-                what = "schema id" if writer is None or message else "place of a message behind the schema id"
+                what = "schema id" if writer is None or message else "place of a message after the schema id"
                 reason = f"the header {part.header} holds no {what}: {_shown(head)}"
                 errors += [BadRecord(index, reason, part.error) for index in members.to_pylist()]
             else:
@@ -96,7 +97,7 @@ def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = Fal
 
 
 def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
-    """A batch whose keys or values have no frame: all in one group, whose writer has no name."""
+    """Return a batch whose keys or values have no frame: all in one group, whose writer has an empty name."""
     payloads = batch.column(part).cast(pa.binary())
     present = pc.indices_nonzero(payloads.is_valid()).cast(pa.int64())
     missing = pc.indices_nonzero(payloads.is_null()).cast(pa.int64())
@@ -104,7 +105,7 @@ def without_frames(batch: pa.RecordBatch, part: RecordPart) -> Unframed:
 
 
 def _named_in_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """Return the first header of that name of each record, null where there is none; None when no record has one."""
+    """Return the first header of that name of each record, null if it has none; None if no record has such a header."""
     flat = headers.flatten()
     at = pc.indices_nonzero(pc.equal(flat.field("key"), name))
     if not len(at):
@@ -127,7 +128,7 @@ def _heads(payloads: pa.Array) -> pa.Array:
 
 
 def _split_by_value(heads: pa.Array, indices: pa.Array) -> Iterator[tuple[bytes, pa.Array]]:
-    """(head, indices with it), each head once."""
+    """Yield (head, the indices that have it), each head once."""
     encoded = heads.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary.to_pylist()
     if len(values) == 1:
@@ -158,7 +159,7 @@ def _reason_of(head: bytes) -> str:
     if not head:
         return "it is empty"
     if head[0] > 1:
-        return f"its first byte is {head[0]}, where 0 (an id follows) or 1 (a GUID follows) must stand"
+        return f"its first byte is {head[0]}, and must be 0 (an id follows) or 1 (a GUID follows)"
     return f"it ends within the schema id: {_shown(head)}"
 
 

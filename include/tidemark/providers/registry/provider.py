@@ -1,4 +1,4 @@
-"""Names what this provider brings: schemas of a registry, and JSON records that name theirs."""
+"""Declares the kinds of this provider: schemas of a registry, and JSON records that name their schema."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A schema of a registry, as the client gives it and as orders and receipts hold it."""
+"""A schema of a registry, as the client returns it and as orders and receipts store it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as the registry holds it, with all it refers to: ``references`` are (name, text), needed ones first."""
+    """A schema as the registry stores it, with all that it refers to.
+
+    ``references`` are (name, text), each after those that it needs itself.
+    """
 
     id: int
     kind: str  # AVRO, PROTOBUF or JSON
@@ -16,7 +19,7 @@ class RegisteredSchema:
 
     @property
     def name(self) -> str:
-        """For people: its id, if the registry gave it one."""
+        """The name in messages: its id, or a word for the schema of a file."""
         return str(self.id) if self.id >= 0 else "of the file"
 
     def as_dict(self) -> dict[str, Any]:

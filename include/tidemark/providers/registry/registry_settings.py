@@ -20,7 +20,7 @@ def _url(url: str) -> str:
 
 
 class RegistrySettings(Section):
-    """A schema registry with Confluent's API: an Airflow connection, or the address of one without security."""
+    """A schema registry with Confluent's API: an Airflow connection, or the address of a registry without security."""
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,

@@ -1,7 +1,7 @@
-"""The schemas that an attempt works with: pinned ones first, the registry for what is new.
+"""The schemas that an attempt uses: pinned ones, and, for new ones, those of the registry.
 
-A schema is fetched once per process and never once per record. What was used is told in the task's report, is stored
-with the receipt, and is pinned by a replay, so a replay does not ask which version is the newest.
+A process fetches each schema once, not once for each record. The task's report says which schemas were used. They are
+stored with the receipt, and a replay pins them, so a replay does not ask which version is the newest.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from tidemark.errors import WorkFailed
 from tidemark.providers.registry.client import RegistryClient, open_registry
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
 
-MOST_UNKNOWN = 1_000  # unknown ids of one task, before it fails: records of another format look like ids
+MOST_UNKNOWN = 1_000  # unknown ids after which a task fails: records of another format look like records with ids
 
 _FETCHED: dict[tuple[str, str], RegisteredSchema] = {}  # by address and writer; what an id means never changes
 
@@ -21,8 +21,8 @@ _FETCHED: dict[tuple[str, str], RegisteredSchema] = {}  # by address and writer;
 class Schemas:
     """Schemas of one registry, by writer and by subject.
 
-    ``config`` is ``registry`` of an order, ``pinned`` what ``used`` gave before. The client is opened for the first
-    schema that is not pinned; what it and the opening raise is raised here.
+    ``config`` is ``registry`` of an order; ``pinned`` is what ``used`` returned earlier. The client is opened for the
+    first schema that is not pinned; its errors are raised here.
     """
 
     def __init__(self, config: Mapping[str, Any], pinned: Mapping[str, Any], lookup: Lookup = from_environment) -> None:
@@ -36,11 +36,12 @@ class Schemas:
 
     @property
     def used(self) -> dict[str, Any]:
-        """All schemas given out, as JSON can hold them, by question: ``registry: subject orders-value newest``."""
+        """All schemas returned so far, as values for JSON, by question, such as ``registry: subject orders-value
+        newest``."""
         return dict(self._used)
 
     def writer(self, writer: str) -> RegisteredSchema | None:
-        """The schema of an id or a GUID; None when the registry has none. Raises when it does not answer."""
+        """Return the schema of an id or a GUID; None if the registry has none. Raises if it does not answer."""
         if writer in self._unknown:
             return None
         try:
@@ -56,13 +57,15 @@ class Schemas:
             return None
 
     def subject(self, subject: str, version: int | None = None) -> RegisteredSchema:
-        """A version of a subject, or the newest; raises ``UnknownSchema``."""
+        """Return a version of a subject, or the newest; raises ``UnknownSchema``."""
         key = f"subject {subject} {version or 'newest'}"
         return self._schema(key, lambda registry: registry.by_subject(subject, version))
 
     def written(self, subject: str, kind: str, text: str, *, register: bool) -> RegisteredSchema:
-        """A schema with the id that it has for a subject; raises ``UnknownSchema`` when it has none and shall not
-        ``register``."""
+        """Return a schema with its id for a subject.
+
+        Raises ``UnknownSchema`` if it has no id and ``register`` is false.
+        """
 
         def fetch(registry: RegistryClient) -> RegisteredSchema:
             return RegisteredSchema(registry.id_of(subject, kind, text, register=register), kind, text)

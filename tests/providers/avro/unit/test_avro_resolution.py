@@ -405,7 +405,9 @@ def test_the_name_of_a_record_is_compared_without_its_namespace(reader: Any, fit
         if fits:
             assert len(rows(writer, reader, value)) == 1
         else:
-            with pytest.raises(NotResolved, match=r"it is a record shop\.OrderCreated, and|is record, and the reader needs string"):
+            with pytest.raises(
+                NotResolved, match=r"it is a record shop\.OrderCreated, and|is record, and the reader needs string"
+            ):
                 read(writer, reader, value)
     if isinstance(reader, dict):
         assert rows(ORDER, reader, b"\x0e", any_name=True) == [{"id": 7}]

@@ -195,8 +195,8 @@ def test_a_lower_attempt_that_wakes_changes_nothing(world: KeyedDeltaWorld) -> N
 def test_a_table_with_another_key_other_buckets_or_all_rows_is_refused(world: KeyedDeltaWorld) -> None:
     run(world, 30)
     for options, message, exit_code in (
-        ({"key": ["k", "n"]}, 'the table was made with tidemark.key = ["k"], and the pipeline file says ["k", "n"]', 1),
-        ({"buckets": 8}, "the table was made with tidemark.buckets = 4, and the pipeline file says 8", 1),
+        ({"key": ["k", "n"]}, 'the table was made with tidemark.key = ["k"], but the pipeline file says ["k", "n"]', 1),
+        ({"buckets": 8}, "the table was made with tidemark.buckets = 4, but the pipeline file says 8", 1),
         (
             {"key": None, "order_by": None, "buckets": None},
             "has ordered the rows of a key by n, the pipeline file now orders them by their offsets",

@@ -334,7 +334,9 @@ def test_a_table_that_was_upgraded_to_format_version_3_is_refused_before_anythin
     for words in (("doctor", "demo"), ("run", "demo", "--run-key", "v3"), ("retry", "demo")):
         refused = world.here(*words)
         assert refused.exit_code == 1, words
-        assert "the table has format version 3, and Tidemark can write only version 2" in refused.stdout + refused.stderr
+        assert (
+            "the table has format version 3, and Tidemark can write only version 2" in refused.stdout + refused.stderr
+        )
     assert not list(world.location.glob("data/0000000004*"))
 
 

@@ -137,7 +137,7 @@ def test_a_table_that_is_upgraded_right_before_our_commit_is_refused(world: Keye
 
 def test_a_table_with_another_key_or_none_or_of_format_version_3_is_refused(world: KeyedIcebergWorld) -> None:
     run(world, 30)
-    other_key = 'the table was made with tidemark.key = ["k"], and the pipeline file says ["k", "n"]'
+    other_key = 'the table was made with tidemark.key = ["k"], but the pipeline file says ["k", "n"]'
     for options, message, exit_code in (
         ({"key": ["k", "n"]}, other_key, 1),
         (

@@ -344,7 +344,7 @@ def test_rows_that_a_trigger_takes_away_or_moves_refuse_the_manifest(
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     assert (
-        "rows right after they were put: a trigger, a rule or a policy of public.latest takes them away"
+        "rows right after they were put: a trigger, a rule or a policy of public.latest removes or changes them"
         in refused.stderr
     )
     world.execute("DROP TRIGGER meddle ON public.latest")

@@ -218,7 +218,7 @@ def test_one_table_holds_the_totals_of_one_pipeline_by_one_definition(make_total
     (world.pipelines / "second.yaml").write_text(text)
     refused = world.here("run", "second")
     assert refused.exit_code == 1
-    assert "the table holds totals of pipeline demo: the two would mix" in refused.stderr
+    assert "the table holds totals of pipeline demo, and the two would mix" in refused.stderr
     (world.pipelines / "second.yaml").unlink()
     world.settings["sinks"] = [totals_sink(aggregate={**AGGREGATE, "values": {"records": "count(name)"}})]
     world.write_pipeline()
@@ -243,7 +243,7 @@ def test_a_definition_that_was_deleted_is_not_taken_for_one_that_never_was(make_
     world.produce(20)
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
-    assert "tidemark_target.aggregate does not say any more what they are" in refused.stderr
+    assert "tidemark_target.aggregate no longer says what they add up" in refused.stderr
     world.settings["sinks"] = [totals_sink()]
     world.write_pipeline()
     refused = world.here("run", "demo")
@@ -294,7 +294,7 @@ def test_a_table_of_another_shape_is_refused_by_name(make_totals_world: Make, st
     ("kind", "message"),
     [
         ("character(5)", "column k is character(5), the rows have text"),
-        ("text COLLATE folded", "column k has a collation that takes different texts for equal"),
+        ("text COLLATE folded", "column k has a collation in which different texts are equal"),
     ],
 )
 def test_a_key_in_which_different_texts_are_equal_is_refused(make_totals_world: Make, kind: str, message: str) -> None:
@@ -466,7 +466,7 @@ def test_totals_that_nobody_owns_are_not_added_to(either: TotalsWorld) -> None:
     right = either.rows()
     refused = either.here("run", "demo", "--run-key", "one")
     assert refused.exit_code == 1
-    assert "nothing says any more which manifests they are of: new ones would be added to them" in refused.stderr
+    assert "nothing says any longer which manifests they come from: new totals would be added to them" in refused.stderr
     assert either.rows() == right
     either.execute("DELETE FROM public.totals")
     if isinstance(either, DynamoWorld):

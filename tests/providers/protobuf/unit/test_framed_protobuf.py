@@ -184,7 +184,7 @@ def test_schema_and_message_may_stand_in_a_header_as_confluent_s_serializer_writ
     without = pa.array([[("__value_schema_id", header[1][:17])]] * 2, HEADERS)
     reasons = [bad.reason for bad in opened.decode(pa.record_batch({**columns, "headers": without})).errors]
     expected = (
-        f"the header __value_schema_id holds no place of a message behind the schema id: {header[1][:17].hex(' ')}"
+        f"the header __value_schema_id holds no place of a message after the schema id: {header[1][:17].hex(' ')}"
     )
     assert reasons == [expected] * 2
 
@@ -203,7 +203,12 @@ def test_what_is_wrong_names_both_schemas() -> None:
     )
     assert result.good.to_pylist() == [8]
     assert [(bad.index, bad.reason, bad.error, bad.schemas) for bad in result.errors[3:]] == [
-        (3, "it is a shop.Bill, and shop.Order is read (writer 8, reader of the file)", ErrorClass.SCHEMA, W8),
+        (
+            3,
+            "it is a message shop.Bill, and the reader needs shop.Order (writer 8, reader of the file)",
+            ErrorClass.SCHEMA,
+            W8,
+        ),
         (4, "schema 8 has no message at [4] (writer 8, reader of the file)", ErrorClass.SCHEMA, W8),
         (5, "schema 9 is AVRO, not PROTOBUF (writer 9, reader of the file)", ErrorClass.SCHEMA, W8.replace("8", "9")),
         (6, "it does not say which message it is (writer 7, reader of the file)", ErrorClass.VALUE, W7),

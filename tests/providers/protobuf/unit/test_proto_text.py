@@ -147,7 +147,7 @@ def test_a_text_of_proto2_has_groups_and_required_fields() -> None:
         ("", "there is no message M in"),
         (
             'import "gone.proto"; message M { gone.T a = 1; }',
-            "imports gone.proto, which is not in the descriptor set: gone.T is not known",
+            "imports gone.proto, which is missing in the descriptor set, so the type gone.T is unknown",
         ),
         ("message M { int32 a = 1; int32 b = 1; }", "is wrong: "),
     ],

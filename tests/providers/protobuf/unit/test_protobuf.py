@@ -239,7 +239,7 @@ def test_what_is_no_descriptor_set_or_lacks_something_is_refused() -> None:
         (
             descriptor_set(alone),
             "t.M",
-            "schema.proto imports u.proto, which is not in the descriptor set: u.U is not known",
+            "schema.proto imports u.proto, which is missing in the descriptor set, so the type u.U is unknown",
         ),
     ]:
         with pytest.raises(ConfigurationError) as caught:

@@ -577,5 +577,5 @@ def test_tls_and_certificates_log_in(pipeline: StreamWorld, tmp_path: Path) -> N
         source_of(server, settings, port=server.tls_port, extra={"tls": True}).partitions([pipeline.name])
     with pytest.raises(ConfigurationError, match=r"ca names .*nothing\.pem, which cannot be read"):
         source_of(server, settings, extra={"tls": "true", "ca": str(tmp_path / "nothing.pem")})
-    with pytest.raises(ConfigurationError, match="sets verify, which is not known here"):
+    with pytest.raises(ConfigurationError, match="its extra has the unknown keys verify"):
         source_of(server, settings, extra={"verify": False})

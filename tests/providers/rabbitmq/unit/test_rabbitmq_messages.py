@@ -103,7 +103,7 @@ def test_a_chunk_that_is_not_as_the_server_stored_it_is_refused(content: memoryv
         (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(bytes(10**7)))]), "have 6 bytes, not 5"),
         (chunk_of([sub_batch([b"a"], "gzip", gzip.compress(entry(b"a"))[:-9])]), "it ends within a member"),
         (chunk_of([sub_batch([b"a"], "snappy", snappy_framed(bytes(10**6)))]), "it has more bytes than it says"),
-        (chunk_of([struct.pack(">BHII", 0x80, 1, 2**31, 0)]), "it says that it has 2,147,483,648 bytes"),
+        (chunk_of([struct.pack(">BHII", 0x80, 1, 2**31, 0)]), "it claims 2,147,483,648 bytes"),
     ],
 )
 def test_what_a_producer_has_damaged_is_as_many_records_without_a_message(content: memoryview, reason: str) -> None:

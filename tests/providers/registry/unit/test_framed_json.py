@@ -24,7 +24,7 @@ READER = {
 }
 
 
-UNFRAMED = "the value is not framed: its first byte is 123, where 0 (an id follows) or 1 (a GUID follows) must stand"
+UNFRAMED = "the value is not framed: its first byte is 123, and must be 0 (an id follows) or 1 (a GUID follows)"
 
 
 def config(reader: object = READER) -> dict[str, Any]:

@@ -22,4 +22,4 @@ from tidemark.providers.registry.client import RegistryClient
 def test_a_schema_that_is_not_taken_gives_the_message_of_the_answer_or_its_code(body: bytes, reason: str) -> None:
     answer = HTTPError("http://none", 409, "", Message(), BytesIO(body))
     error = RegistryClient("http://none", {}, "shop")._refused(answer, "subjects/s")
-    assert f"shop does not take a schema at subjects/s: {reason} [" in str(error)
+    assert f"shop does not accept a schema at subjects/s: {reason} [" in str(error)

@@ -15,14 +15,14 @@ _PROTOC = "protoc --include_imports --descriptor_set_out=NAME.desc NAME.proto"
 
 
 def needed(content: bytes, name: str) -> bytes:
-    """The descriptor set of ``files_of``."""
+    """Return the descriptor set with the files of ``files_of``."""
     return bytes(FileDescriptorSet(file=files_of(content, name)).SerializeToString(deterministic=True))
 
 
 def files_of(content: bytes, name: str) -> list[FileDescriptorProto]:
-    """The files that the message ``name`` needs, each after its imports and without comments.
+    """Return the files that the message ``name`` needs, each after its imports and without comments.
 
-    Raises ``ConfigurationError`` when ``content`` is no descriptor set, lacks an import or lacks the message.
+    Raises ``ConfigurationError`` if ``content`` is not a descriptor set, lacks an import or lacks the message.
     """
     files, missing = _files(content)
     home = next((file for file in files.values() if name in _messages(file)), None)
@@ -42,12 +42,12 @@ def files_of(content: bytes, name: str) -> list[FileDescriptorProto]:
 
 
 def message_descriptor(content: bytes, name: str) -> Descriptor:
-    """The message ``name`` of a descriptor set; raises ``ConfigurationError`` like ``files_of``."""
+    """Return the message ``name`` of a descriptor set; raises ``ConfigurationError`` like ``files_of``."""
     return pool_of(files_of(content, name)).FindMessageTypeByName(name)
 
 
 def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
-    """The files, which must come in the order of their imports, in a pool of their own."""
+    """Return a new pool with these files, which must come in the order of their imports."""
     pool = DescriptorPool()
     for file in files:
         try:
@@ -60,7 +60,8 @@ def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
 
 
 def _files(content: bytes) -> tuple[dict[str, FileDescriptorProto], dict[str, list[str]]]:
-    """(the files by name, each after its imports; by name the imports that are not there, and are taken out)."""
+    """Return (the files by name, each after its imports; the missing imports of each file, which are removed from
+    it)."""
     try:
         files = {file.name: file for file in FileDescriptorSet.FromString(content).file}
     except DecodeError:
@@ -68,8 +69,8 @@ def _files(content: bytes) -> tuple[dict[str, FileDescriptorProto], dict[str, li
     imports = [name for file in files.values() for name in file.dependency]
     files |= {file.name: file for file in known_files(imports, files)}
     if not files:
-        raise ConfigurationError("it is not a descriptor set", next_step=f"make one: {_PROTOC}")
-    missing = {name: gone for name, file in files.items() if (gone := _without_missing(file, files))}
+        raise ConfigurationError("the schema file is not a descriptor set", next_step=f"make one: {_PROTOC}")
+    missing = {name: removed for name, file in files.items() if (removed := _without_missing(file, files))}
     in_order: dict[str, FileDescriptorProto] = {}
     for name in files:
         in_order |= {each: files[each] for each in _imports(files[name], files)}
@@ -77,7 +78,7 @@ def _files(content: bytes) -> tuple[dict[str, FileDescriptorProto], dict[str, li
 
 
 def _without_missing(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) -> list[str]:
-    """Take out the imports that are not there, and return their names."""
+    """Remove the imports that are missing, and return their names."""
     names, public = list(file.dependency), {file.dependency[at] for at in file.public_dependency}
     missing = [name for name in names if name not in files]
     if missing:
@@ -92,9 +93,10 @@ def _without_missing(file: FileDescriptorProto, files: Mapping[str, FileDescript
 def _leave_unknown_out(
     files: Mapping[str, FileDescriptorProto], missing: Mapping[str, Sequence[str]], wanted: str
 ) -> None:
-    """Take out the fields whose types only a missing import could have.
+    """Remove the fields whose types only a missing import can define.
 
-    Options need no type of it. Raises ``ConfigurationError`` when a message that ``wanted`` holds has such a field.
+    Often only options need such an import. Raises ``ConfigurationError`` if a message inside ``wanted`` has such a
+    field.
     """
     known = {name for file in files.values() for name in _types_of(file)}
     messages = {name: message for file in files.values() for name, message in _all_messages(file)}
@@ -112,8 +114,8 @@ def _leave_unknown_out(
             ]
             if unknown and name in used:
                 raise ConfigurationError(
-                    f"{file} imports {', '.join(imports)}, which is not in the descriptor set: "
-                    f"{unknown[0].type_name[1:]} is not known",
+                    f"{file} imports {', '.join(imports)}, which is missing in the descriptor set, so the type "
+                    f"{unknown[0].type_name[1:]} is unknown",
                     next_step=f"make it with its imports: {_PROTOC}",
                 )
             for field in unknown:
@@ -121,7 +123,7 @@ def _leave_unknown_out(
 
 
 def _types_of(file: FileDescriptorProto) -> set[str]:
-    """The full names of the messages and enums of a file."""
+    """Return the full names of the messages and enums of a file."""
     names = {f"{file.package}.{enum.name}".lstrip(".") for enum in file.enum_type}
     for name, message in _all_messages(file):
         names |= {name, *(f"{name}.{enum.name}" for enum in message.enum_type)}
@@ -129,7 +131,7 @@ def _types_of(file: FileDescriptorProto) -> set[str]:
 
 
 def _imports(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> list[str]:
-    """The names of the file and of all it needs, each after its imports."""
+    """Return the names of the file and of all that it needs, each after its imports."""
     names: dict[str, None] = {}
     waiting = [(file, False)]
     opened: set[str] = set()
@@ -146,12 +148,12 @@ def _imports(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -
 
 
 def _messages(file: FileDescriptorProto) -> list[str]:
-    """The full names of the messages of a file, of nested ones too, without the entries of maps."""
+    """Return the full names of the messages of a file, including nested ones, without the entries of maps."""
     return [name for name, message in _all_messages(file) if not message.options.map_entry]
 
 
 def _all_messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
-    """The messages of a file by their full names."""
+    """Yield the messages of a file with their full names."""
     waiting = [(file.package, message) for message in file.message_type]
     while waiting:
         within, message = waiting.pop()

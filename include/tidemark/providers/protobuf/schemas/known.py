@@ -1,7 +1,7 @@
-"""The files that schemas import and no registry lists: serializers bring them along, and so does this.
+"""The files that schemas import but no registry lists. Serializers include them, and so does this module.
 
 Those of Protobuf itself come with its runtime. The others are written here as messages whose fields are numbered from
-1, in their order; a member of a ``oneof`` begins with its name. A test compares them with what protoc made.
+1, in their order; a member of a ``oneof`` begins with the name of the oneof. A test compares them with protoc's output.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,11 +68,11 @@ _ENUMS: Final[Mapping[str, tuple[str, str]]] = {  # their values are numbered fr
 _IMPORTS: Final[Mapping[str, str]] = {
     f"{_GOOGLE}/color": "wrappers", f"{_GOOGLE}/datetime": "duration", f"{_GOOGLE}/interval": "timestamp"
 }  # fmt: skip
-_OLD_NAME = "confluent/types/decimal.proto"  # of Confluent's Python client
+_OLD_NAME = "confluent/types/decimal.proto"  # the name in Confluent's Python client
 
 
 def known_files(names: Iterable[str], others: Iterable[str]) -> list[FileDescriptorProto]:
-    """Those of the imports that are known, with what they import themselves, and without those among ``others``."""
+    """Return the known files among these imports, with what they import themselves, but without those in ``others``."""
     files: dict[str, FileDescriptorProto] = {}
     waiting = [*names]
     without = {*others}

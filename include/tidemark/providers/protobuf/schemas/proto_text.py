@@ -1,13 +1,13 @@
-"""The text of a .proto file as a descriptor, as protoc would make it, without what decides nothing about columns.
+"""Parses the text of a .proto file into a descriptor, as protoc would make it, without what does not affect columns.
 
 Left out are options (except ``packed`` and ``map_entry``), defaults, services, extensions and reserved names. Editions
 are refused: no registry's text has had one yet.
 
-Confluent's registry makes descriptors of a text itself (``?format=serialized``), and then this module would not be
-needed. Apicurio 3.3.3 takes the parameter and answers with the bytes of the descriptor as text, not as base64. Bytes
-that are no UTF-8 are replaced there, among them the length of each message of 128 bytes or more. It gives imported
-files other names than the references have, and answers 500 for a schema that was registered as base64 and for groups
-of proto2 (``test_serialized_descriptors.py`` asks it).
+Confluent's registry makes descriptors from a text itself (``?format=serialized``), which would replace this module. But
+Apicurio 3.3.3 accepts the parameter and answers with the bytes of the descriptor as text, not as base64. It replaces
+bytes that are not UTF-8, among them the length of each message of 128 bytes or more. It gives imported files other
+names than the references have, and answers 500 for a schema that was registered as base64 and for groups of proto2
+(``test_serialized_descriptors.py`` checks this).
 """
 
 import re
@@ -38,20 +38,20 @@ _CLOSING = {"{": "}", "[": "]", "(": ")"}
 
 
 class NotProto(Exception):
-    """The text is no .proto file that can be read; the message says where."""
+    """The text is not a .proto file that can be read; the message says where."""
 
 
 def parsed(text: str) -> FileDescriptorProto:
-    """The file; types of messages and enums are as written, until ``resolve``. Raises ``NotProto``."""
+    """Return the file. Types of messages and enums are as written, until ``resolve``. Raises ``NotProto``."""
     return _Parser(text).file()
 
 
 def resolve(file: FileDescriptorProto, others: Iterable[FileDescriptorProto], *, is_whole: bool = True) -> None:
-    """Write the full name of each type, as found in the file or in others.
+    """Write the full name of each type, as found in this file or in others.
 
-    Raises ``NotProto`` for one that is not there, unless files are missing (not ``is_whole``): it is left as it stands.
+    Raises ``NotProto`` for an unknown type. If files are missing (not ``is_whole``), the type is left as written.
     """
-    known: dict[str, bool] = {}  # whether it is an enum, by full name
+    known: dict[str, bool] = {}  # by full name: true for an enum, false for a message
     for each in (*others, file):
         _remember(known, each.package, each.message_type, each.enum_type)
     for message in file.message_type:
@@ -86,7 +86,7 @@ def _resolve_fields(message: DescriptorProto, scope: str, known: Mapping[str, bo
 
 
 def _full_name(name: str, scope: str, known: Collection[str]) -> str | None:
-    """The innermost type of that name that is seen from a scope; None when no scope knows the name."""
+    """Return the full name of the innermost type of that name visible from a scope; None if no scope has one."""
     if name.startswith("."):
         scope, name = "", name[1:]
     while True:
@@ -111,7 +111,7 @@ class _Parser:
                     self._expect("=")
                     syntax = self._string()
                     self._expect(";")
-                    if syntax != "proto2":  # which protoc leaves out
+                    if syntax != "proto2":  # protoc leaves the default out
                         self._file.syntax = syntax
                 case "package":
                     self._file.package = self._next()
@@ -146,7 +146,7 @@ class _Parser:
                     self._enum(message.enum_type.add(name=self._next()))
                 case "oneof", _ if self._tokens[self._at + 1 : self._at + 2] == ["{"]:
                     self._oneof(message)
-                case "option", "map_entry":  # some registries write the entries of a map out
+                case "option", "map_entry":  # some registries write the entry message of a map explicitly
                     message.options.map_entry = self._tokens[self._at + 2 : self._at + 3] == ["true"]
                     self._skip()
                 case (("option" | "reserved" | "extensions" | "extend"), following) if following != "=":
@@ -155,7 +155,7 @@ class _Parser:
                     pass
                 case _:
                     self._field(message, word)
-        for field in message.field:  # the oneofs that protoc makes for optional fields come after all others
+        for field in message.field:  # protoc puts the oneofs that it makes for optional fields after all others
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=self._free(f"_{field.name}", message))
@@ -206,7 +206,7 @@ class _Parser:
             self._expect(";")
 
     def _entry(self, message: DescriptorProto, field: FieldDescriptorProto) -> DescriptorProto:
-        """The message that a map's entries are, whose name is not known yet."""
+        """Return the message for a map's entries. Its name is set later, because the field's name is not known yet."""
         entry = message.nested_type.add()
         entry.options.map_entry = True
         self._expect("<")
@@ -226,7 +226,7 @@ class _Parser:
             raise self._wrong(kind)
 
     def _packed(self) -> bool | None:
-        """``packed`` of a field's options, which are skipped."""
+        """Skip a field's options, and return the value of ``packed``; None if it is not set."""
         if self._peek() != "[":
             return None
         begin = self._at
@@ -269,7 +269,7 @@ class _Parser:
         return word[1:-1]
 
     def _skip(self) -> None:
-        """Go behind the ``;`` or the block that ends a statement."""
+        """Skip to the end of a statement: after its ``;`` or its block."""
         while True:
             if self._peek() in _CLOSING:
                 is_block = self._peek() == "{"
@@ -311,5 +311,5 @@ class _Parser:
 
 
 def _camel(name: str) -> str:
-    """As protoc names the entries of a map: ``user_ids`` becomes ``UserIds``."""
+    """Return a name as protoc writes it for the entries of a map: ``user_ids`` becomes ``UserIds``."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

@@ -1,4 +1,4 @@
-"""A registered Protobuf schema as a descriptor set."""
+"""Converts a registered Protobuf schema into a descriptor set."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -13,8 +13,8 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
 def descriptor_set_of(schema: RegisteredSchema) -> bytes:
-    """The descriptor set of a file (it has the id -1), or made of a schema that the registry holds as base64 or as the
-    text of a .proto file.
+    """Return the descriptor set of a schema: of a file (with the id -1), or of a registry, which stores base64 or
+    .proto text.
 
     Raises ``ConfigurationError`` for a text that cannot be read.
     """
@@ -45,7 +45,7 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
 
 
 def file_of(text: str) -> FileDescriptorProto | None:
-    """The descriptor that a registry holds as base64; None for the text of a .proto file."""
+    """Return the descriptor that a registry stores as base64; None for the text of a .proto file."""
     try:
         file = FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (NotBase64, ValueError, DecodeError):

@@ -1,8 +1,8 @@
 """The columns of a Protobuf message.
 
-A reader (``runtime.py`` or ``fast.py``) builds plain arrays: every message a struct, an enum its number, a map a list
-of entries whose keys are text. ``finished`` makes columns of them that every sink can store. So both readers give the
-same.
+A reader (``runtime.py`` or ``fast.py``) builds plain arrays: a message becomes a struct, an enum its number, a map a
+list of entries whose keys are text. ``finished`` turns these into columns that every sink can store. So both readers
+give the same columns.
 
     Protobuf                                column
     double, float, bool, string, bytes      float64, float32, bool, string, binary
@@ -17,8 +17,8 @@ same.
     google.protobuf.Timestamp               timestamp(us, UTC), cut to microseconds
     google.protobuf.Int64Value and its like  the value, null where it is not set
 
-A field with presence (``optional``, a member of a ``oneof``, a message) is null where it is not set. Another one has
-its default then.
+A field with presence (``optional``, a member of a ``oneof``, a message) is null if it is not set. Other fields then
+have their default.
 """
 
 from abc import ABC, abstractmethod
@@ -34,16 +34,16 @@ from tidemark.decoders.names import check_names
 from tidemark.decoders.one_by_one import Misfit
 from tidemark.errors import ConfigurationError
 
-LEAF_LIMIT = 2_000  # columns without parts, in all: a small schema can stand for millions
-FIRST_SECOND = -62_135_596_800  # of the year 1
-LAST_SECOND = 253_402_300_799  # of the year 9999
-DEPTH_LIMIT = 32  # messages within messages; the same as of JSON
+LEAF_LIMIT = 2_000  # most columns without parts, because a small schema can stand for millions
+FIRST_SECOND = -62_135_596_800  # the first second of the year 1
+LAST_SECOND = 253_402_300_799  # the last second of the year 9999
+DEPTH_LIMIT = 32  # nested messages, as in JSON
 NANOS = 999_999_999
 _WRAPPERS = {
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
-_SCALARS: dict[int, tuple[pa.DataType, pa.DataType]] = {  # of each type of a field: (plain, column)
+_SCALARS: dict[int, tuple[pa.DataType, pa.DataType]] = {  # for each type of field: (plain type, column type)
     FieldDescriptor.TYPE_DOUBLE: (pa.float64(), pa.float64()),
     FieldDescriptor.TYPE_FLOAT: (pa.float32(), pa.float32()),
     FieldDescriptor.TYPE_BOOL: (pa.bool_(), pa.bool_()),
@@ -63,7 +63,7 @@ _SCALARS: dict[int, tuple[pa.DataType, pa.DataType]] = {  # of each type of a fi
 
 
 class Shape(ABC):
-    """One type: ``plain`` is what readers build, ``arrow`` the type of the column."""
+    """One type: ``plain`` is the type that readers build, ``arrow`` the type of the column."""
 
     @property
     @abstractmethod
@@ -75,7 +75,7 @@ class Shape(ABC):
 
     @abstractmethod
     def finished(self, plain: pa.Array) -> pa.Array:
-        """The column; raises ``Misfit``, whose message names the field."""
+        """Return the column; raises ``Misfit``, whose message names the field."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Wrapped(Shape):
 
 @dataclass(frozen=True)
 class Nothing(Shape):
-    """A message without fields: only whether it is set can be stored."""
+    """A message without fields. Its column only says if it is set."""
 
     plain = pa.struct([])
     arrow = pa.bool_()
@@ -195,7 +195,7 @@ class MapOf(Shape):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message. ``presence``: whether it can be not set; then its column holds null."""
+    """A field of a message. ``presence`` is true if it can be unset; then its column is null."""
 
     name: str
     shape: Shape
@@ -215,7 +215,7 @@ class Field:
 
 @dataclass(frozen=True)
 class MessageShape(Shape):
-    """``choices``: the names of the fields of each ``oneof`` that has several."""
+    """A message with fields. ``choices`` has, for each ``oneof`` with several members, the names of its fields."""
 
     fields: tuple[Field, ...]
     choices: tuple[tuple[str, ...], ...] = ()
@@ -234,7 +234,7 @@ class MessageShape(Shape):
         return pa.schema([field.arrow for field in self.fields])
 
     def columns(self, parts: Mapping[str, pa.Array]) -> list[pa.Array]:
-        """The columns, in the order of the fields, of their plain arrays, which come in any order; ``Misfit``."""
+        """Return the columns in the order of the fields, from plain arrays in any order; raises ``Misfit``."""
         return [field.finished(parts[field.name]) for field in self.fields]
 
     def finished(self, plain: pa.Array) -> pa.Array:
@@ -243,12 +243,12 @@ class MessageShape(Shape):
 
 
 def parts_of(plain: pa.Array) -> dict[str, pa.Array]:
-    """The arrays of a struct by name, null where the struct is."""
+    """Return the arrays of a struct's fields by name, with nulls where the struct is null."""
     return {field.name: part for field, part in zip(plain.type, plain.flatten(), strict=True)}
 
 
 def message_shape(descriptor: Descriptor) -> MessageShape:
-    """The columns of a message.
+    """Return the columns of a message.
 
     Raises ``ConfigurationError`` for a message that contains itself, for names that cannot be columns, and for more
     than ``LEAF_LIMIT`` columns.
@@ -256,7 +256,7 @@ def message_shape(descriptor: Descriptor) -> MessageShape:
     shape = _Builder().message(descriptor, ())
     if not isinstance(shape, MessageShape):
         raise ConfigurationError(
-            f"{descriptor.full_name} cannot be the message of a record: it is one value or has no fields",
+            f"{descriptor.full_name} cannot be the message of a record: it stands for one value, or has no fields",
             next_step="name a message with fields of its own",
         )
     return shape
@@ -311,7 +311,7 @@ class _Builder:
         self._leaves += 1
         if self._leaves > LEAF_LIMIT:
             raise ConfigurationError(
-                f"{path[0].full_name} has more than {LEAF_LIMIT:,} fields, with those of its messages",
+                f"{path[0].full_name} has more than {LEAF_LIMIT:,} fields, including those of messages inside it",
                 next_step="read with a message that names fewer: fields that a message does not name are skipped",
             )
         return shape

@@ -1,7 +1,7 @@
 """``json_schema``: framed JSON, as Confluent's serializers write it, read with one JSON Schema.
 
-JSON names its fields, so what a record was written with does not decide how it is read: the reader's schema says which
-fields become columns, and a record that does not have them is a dead letter that names both schemas.
+JSON names its fields, so the writer's schema does not decide how a record is read. The reader's schema says which
+fields become columns. A record that does not have them is a dead letter that names both schemas.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,17 +36,18 @@ class FramedJsonDecoder(FramedDecoder):
 
 
 def _of(record: BadRecord, schemas: str) -> BadRecord:
-    """An error with the schemas; a field that does not fit the reader's schema is an error of the schema."""
+    """Return an error with the names of the schemas. A field that does not fit the reader's schema is an error of the
+    schema."""
     error = ErrorClass.SCHEMA if record.reason.startswith("field ") else record.error
     suffix = f" ({schemas})"
     return replace(record, reason=record.reason[: REASON_LIMIT - len(suffix)] + suffix, error=error, schemas=schemas)
 
 
 def decoder_of(reader: RegisteredSchema, config: Mapping[str, Any]) -> JsonDecoder:
-    """Reads JSON with a JSON Schema; ``ConfigurationError`` for one that is wrong or has unsupported words."""
+    """Return a decoder for a JSON Schema; ``ConfigurationError`` if it is wrong or has unsupported words."""
     return JsonDecoder(struct_of_registered(reader), config.get("max_list_bytes"), on_unknown(config))
 
 
 def open_decoder(config: Mapping[str, Any]) -> Decoder:
-    """The decoder for ``decode`` of an order, in which the reader's schema is pinned."""
+    """Open the decoder for ``decode`` of an order, in which the reader's schema is pinned."""
     return FramedJsonDecoder(decoder_of(RegisteredSchema.from_dict(config["reader"]), config), config)

@@ -1,4 +1,4 @@
-"""The fields of a JSON Schema that a registry holds."""
+"""Reads the fields of a JSON Schema in a registry."""
 
 import json
 
@@ -9,7 +9,7 @@ from tidemark.providers.registry.registered_schema import RegisteredSchema
 
 
 def struct_of_registered(schema: RegisteredSchema) -> Struct:
-    """All fields of a record; ``ConfigurationError`` for a schema that is wrong or has unsupported words."""
+    """Return all fields of a record; ``ConfigurationError`` for a schema that is wrong or has unsupported words."""
     try:
         texts = {name: json.loads(text) for name, text in schema.references}
         return struct_of(json.loads(schema.text), texts)

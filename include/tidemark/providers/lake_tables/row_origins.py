@@ -15,7 +15,7 @@ _ORIGIN = ("_manifest_id", "_topic", TOPIC_PARTITION, "_offset", ATTEMPT)
 
 
 @dataclass(frozen=True)
-class StandingRows:
+class RowOrigins:
     """The counted rows of a table.
 
     ``origins`` has, for each manifest, the first and last offset and the number of rows, by partition and attempt. An
@@ -53,5 +53,5 @@ class StandingRows:
             origins: dict[int, list[dict[str, Any]]] = {}
             for row in workspace.table("origins").to_pylist():
                 origins.setdefault(row["manifest"], []).append(row)
-            [[rows, keys]] = workspace.rows("count_standing")
+            [[rows, keys]] = workspace.rows("count_held")
         return cls(origins, rows, keys)
