@@ -24,29 +24,27 @@ class S3Settings(Section):
 
     endpoint_url: Annotated[str, AfterValidator(values.endpoint)] | None = Field(
         default=None,
-        description="For `s3://` only: a store that is not AWS, such as `https://minio:9000`.",
+        description="A store that is not AWS, such as `https://minio:9000`.",
         examples=["https://minio:9000"],
     )
     region: str | None = Field(
         default=None,
-        description="The bucket's region. Without it: that of the connection or profile, else `us-east-1`.",
+        description="Its region, else that of the connection or profile, else `us-east-1`.",
         examples=["eu-central-1"],
     )
     path_style: StrictBool | None = Field(
         default=None,
-        description="Whether the bucket is part of the path, not of the host's name. By default yes with an "
-        "`endpoint_url`; else boto3 chooses.",
+        description="Whether the bucket is part of the path, not of the host's name: yes with an `endpoint_url`, else "
+        "boto3 chooses.",
     )
     server_side_encryption: ServerSideEncryption | None = Field(
-        default=None, description="How the store encrypts objects. Without it, the bucket's default."
+        default=None, description="How the store encrypts objects, else the bucket's default."
     )
-    kms_key_id: str | None = Field(
-        default=None, description="The key for `aws:kms`. Without it, the default key of the account."
-    )
+    kms_key_id: str | None = Field(default=None, description="The key for `aws:kms`, else the account's default.")
     checksums: StrictBool = Field(
         default=False,
-        description="Whether each object is sent with a checksum: buckets with Object Lock and a default "
-        "retention need it. Stores that do not know checksums refuse them.",
+        description="Whether objects are sent with a checksum: buckets with Object Lock and a default retention need "
+        "it; some stores refuse it.",
     )
 
     @field_validator("kms_key_id")

@@ -84,32 +84,29 @@ class DecodeSettings(Section):
         WithJsonSchema({"type": "object", "required": ["format"], "properties": {"format": {"enum": [*DECODERS]}}}),
     ] = Field(
         default=None,
-        description="How the key becomes columns, such as `{format: avro, schema: key.avsc}`. A field is a column "
-        "`key_NAME`; a single value is the column `key`. A record without a key, or with one that "
-        "cannot be decoded, is a dead letter.",
+        description="How the key becomes columns, such as `{format: avro, schema: key.avsc}`: a field is `key_NAME`, "
+        "a single value `key`. A record whose key is missing or cannot be decoded is a dead letter.",
         examples=[{"format": "avro"}],
     )
     headers: StrictBool = Field(
         default=False,
-        description="Whether rows get a column `headers`, a list of names and bytes. Raw rows have it always.",
+        description="Whether rows get a column `headers`, a list of names and bytes (raw rows always).",
     )
     tombstones: ColumnsOrRecordKey = Field(
         default=(),
-        description="The fields in the key of a record without a value, or `record_key`: all fields of the schema "
-        "of `decode.key`. Such a record becomes a row with these fields, `_is_deleted` true, and null "
-        "in all others; without this setting it is a dead letter. With `decode.key` they are fields "
-        "of the key, by their own name (a field of the value with that name and type, which they "
-        "fill) or as `key_NAME`. Without it (`json` only), the key is a JSON object with these "
-        "fields, or, for a single field, its value. In `json` the text `null` is no value, and so is "
-        "a value whose field `__deleted` is true where the schema has that field.",
+        description="The fields in the key of a record without a value, or `record_key`: all fields of `decode.key`. "
+        "Such a record becomes a row with these fields, `_is_deleted` true, and null in all others; "
+        "without this setting a dead letter. With `decode.key` they are fields of the key, by the name of "
+        "the value's field that they fill, or as `key_NAME`. Without it (`json` only), the key is a JSON "
+        "object with these fields, or, for a single one, its value. In `json` the text `null` is no "
+        "value, and so is a value whose field `__deleted` is true where the schema has that field.",
         examples=[["product_id", "location_id"]],
     )
 
     envelope: EnvelopeEntry = Field(
         default=None,
-        description="The envelope of records that tell a change of a row, see "
-        "[below](providers/debezium.md#envelopes-of-changed-rows). It needs `tombstones`. For `json`, `avro` and "
-        "`protobuf`.",
+        description="The [envelope](providers/debezium.md#envelopes-of-changed-rows) of records that tell a change of "
+        "a row, in `json`, `avro` and `protobuf`. It needs `tombstones`.",
         examples=["debezium", {"debezium": {"columns": {"lsn": "source.lsn"}}}],
     )
 
@@ -330,8 +327,8 @@ class ListSettings(DecodeSettings):
 
     max_list_bytes: Size = Field(
         default=MAX_LIST_BYTES,
-        description="For `json`, `json_schema` and `protobuf`: bytes that the elements of a record's lists and "
-        "maps may take as columns, without texts. A record with more is a dead letter.",
+        description="For `json`, `json_schema`, `protobuf`: bytes that a record's lists and maps may take as columns, "
+        "without texts; with more it is a dead letter.",
         json_schema_extra={"default": "64MiB"},
     )
 

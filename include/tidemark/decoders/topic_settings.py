@@ -20,13 +20,12 @@ class TopicSettings(DecodeSettings):
 
     topics: tuple[Topic, ...] = Field(
         default=(),
-        description="Only in a list of entries: the topics that are decoded so, see "
-        "[below](#topics-of-several-formats).",
+        description="Only in [a list of entries](#topics-of-several-formats): the topics that are decoded so.",
         examples=[["flights"]],
     )
     topics_regex: Pattern | None = Field(
         default=None,
-        description="Only in a list of entries: each topic whose whole name matches is decoded so.",
+        description="The same, for each topic whose whole name matches.",
         examples=["orders-.*"],
     )
 

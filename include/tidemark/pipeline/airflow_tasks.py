@@ -21,21 +21,21 @@ class AirflowTasks(Section):
         default=1,
         ge=-1_000_000,
         le=1_000_000,
-        description="Of waiting tasks, those with a higher number start first.",
+        description="Waiting tasks with a higher number start first.",
     )
     queue: AirflowName | None = Field(
         default=None,
-        description="The queue of these tasks, for executors with queues; `null`: the executor's own.",
+        description="The queue of these tasks, for executors with queues.",
     )
     max_retry_delay: Duration | None = Field(
         default=timedelta(minutes=10),
         description="Each pause is about twice the one before, at random, at most this, and never less than "
-        "`retry_delay`: with `10s` 10 to 20 s, 20 to 40 s, .. `null`: each pause is `retry_delay`.",
+        "`retry_delay`. `null`: always `retry_delay`.",
         json_schema_extra={"default": "10m"},
     )
     deadline: Duration | None = Field(
         default=None,
-        description="How long a run may take after it was queued, such as `45m`. Beyond it, people are "
+        description="How long a run may take after it was queued, such as `45m`, before people are "
         "[told](operations.md#a-deadline), once.",
         examples=["45m"],
     )
@@ -43,8 +43,8 @@ class AirflowTasks(Section):
         default=1,
         ge=1,
         le=1_000,
-        description="Of a group of topics: small manifests that one task processes in one Spark application, at "
-        "most. Together they have no more offsets than spark.records_per_task.",
+        description="Of a group: small manifests that one task processes in [one Spark "
+        "application](one-file-many-tables.md#in-airflow), at most.",
     )
     own_dag: StrictBool = Field(
         default=False, description="Whether a DAG file of yours makes the DAG; see [below](#a-dag-of-your-own)."

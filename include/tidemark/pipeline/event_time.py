@@ -46,16 +46,15 @@ class EventTimeSettings(Section):
     field: str | None = Field(
         default=None,
         min_length=1,
-        description="The decoded field with the time, or a path such as `meta.created.at`: a date-time, a date, "
-        "text (RFC 3339, see `pattern` and `unit`), or a whole number since 1970. A field's own name "
-        "with a dot wins over a path.",
+        description="The decoded field with the time, or a path such as `meta.created.at` (a field with a dot in its "
+        "name wins): a date-time, a date, text (RFC 3339, else `pattern`, `unit`), or a whole number "
+        "since 1970.",
         examples=["created_at", "meta.created.at"],
     )
     header: str | None = Field(
         default=None,
         min_length=1,
-        description="Instead of a field: the header with the time as text. Of several headers of the name the "
-        "last counts.",
+        description="Instead of a field: the header with the time as text; of several the last.",
     )
     source: TimeSource | None = Field(
         default=None,
@@ -65,13 +64,12 @@ class EventTimeSettings(Section):
     )
     unit: TimeUnit | None = Field(
         default=None,
-        description="The unit of whole numbers since 1970; without it `ms`. A text or header is a whole number "
-        "only when the unit is set.",
+        description="The unit of whole numbers since 1970; without it `ms`, and texts are no numbers.",
     )
     pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
         default=None,
-        description='How a text or header holds the time when it is not RFC 3339, such as `"%d/%b/%Y:%H:%M:%S '
-        '%z"`: see [patterns](#patterns-of-times).',
+        description='How a text holds the time when it is not RFC 3339, such as `"%d/%b/%Y:%H:%M:%S %z"`: '
+        "[patterns](#patterns-of-times).",
         examples=["%d/%b/%Y:%H:%M:%S %z"],
     )
     timezone: Annotated[str, AfterValidator(values.timezone)] = Field(
@@ -81,15 +79,14 @@ class EventTimeSettings(Section):
     )
     allowed_lateness: Duration = Field(
         default=timedelta(),
-        description="How long after its event time a record may arrive without counting as late. Late records are "
-        "never dropped. An hour is [complete](operations.md#hours) this long after its end at the "
-        "earliest.",
+        description="How long after its event time a record may arrive without counting as late; no late record is "
+        "dropped. An hour is [complete](operations.md#hours) this long after its end at the earliest.",
         json_schema_extra={"default": "0s"},
     )
     on_invalid: OnInvalid = Field(
         default=OnInvalid.FAIL,
-        description="What becomes of a record without a usable time. `source_timestamp`: its timestamp in the "
-        "source is its event time; when that is not usable either, it is a dead letter.",
+        description="What becomes of a record without a usable time. `source_timestamp`: that is its event time; when "
+        "it is not usable either, it is a dead letter.",
     )
     min: Annotated[datetime, BeforeValidator(_earliest), WithJsonSchema({"type": "string", "format": "date-time"})] = (
         Field(
@@ -100,9 +97,8 @@ class EventTimeSettings(Section):
     )
     max_ahead: Duration | None = Field(
         default=None,
-        description="A time further than this after the record's own timestamp in the source is not usable, so a "
-        "wrong clock or unit makes no thousands of folders. A replay decides as the first attempt "
-        "did.",
+        description="A time further than this after the record's timestamp in the source is not usable: no thousands "
+        "of folders by a wrong clock.",
     )
 
     @field_validator("header", "source")

@@ -30,8 +30,7 @@ class Expectation(Section):
 
     check: str = Field(
         min_length=1,
-        description="A condition in SQL on one row, met where it is true, not where it is null. A text alone is "
-        "the same.",
+        description="A condition in SQL on one row, met where it is true, not where it is null.",
         examples=["amount >= 0"],
     )
     name: str = Field(
@@ -41,12 +40,12 @@ class Expectation(Section):
     )
     otherwise: Otherwise = Field(
         default=Otherwise.COUNT,
-        description="What becomes of a row that does not meet it: counted and published, or a dead letter.",
+        description="A row that does not meet it is counted and published, or a dead letter.",
     )
     at_most: DeadLetters | None = Field(
         default=None,
         description="Rows of one manifest that may not meet it; a share is of the rows asked, rounded up. With more "
-        "nothing is published, and the manifest is blocked. `null`: any number.",
+        "the manifest is blocked. `null`: any number.",
         examples=["0.5%"],
     )
 

@@ -125,33 +125,30 @@ class Spark(Section):
 
     engine: Engine | None = Field(
         default=None,
-        description="An application for each manifest, or a Spark Connect server [that stays "
-        "up](operations.md#a-spark-that-stays-up). `null`: `connect` where `TIDEMARK_SPARK_REMOTE` names a server, "
-        "else `submit`.",
+        description="An application for each manifest, or a server [that stays "
+        "up](operations.md#a-spark-that-stays-up). `null`: `connect` where `TIDEMARK_SPARK_REMOTE` names "
+        "a server, else `submit`.",
     )
     parallel_slices: StrictInt = Field(
         default=1,
         ge=1,
         le=64,
-        description="How many slices a command works on [at once](operations.md#several-slices-at-once), in one "
-        "session of Spark. Airflow has a task for each slice. Refused with a sink that keeps the "
-        "order of records (`topic`).",
+        description="How many slices a command works on [at once](operations.md#several-slices-at-once). Refused with "
+        "a sink that keeps the order of records (`topic`).",
     )
     records_per_task: StrictInt = Field(
         default=1_000_000,
         ge=1,
-        description="A task reads whole partitions, up to about so many records, and makes one file for each "
-        "folder. More mean [fewer files and tasks](operations.md#large-or-many-files).",
+        description="A task reads whole partitions, up to about so many records ([large or many "
+        "files](operations.md#large-or-many-files)).",
     )
     conf: dict[
         Annotated[str, AfterValidator(_conf_key)],
         Annotated[str, BeforeValidator(_conf_value), WithJsonSchema({"type": ["string", "number", "boolean"]})],
     ] = Field(
         default={},
-        description="Properties of the Spark application, such as `spark.executor.memory: 4g`. Those that "
-        "Tidemark sets (`spark.jars*`, `spark.submit.*`, `spark.app.*`, `spark.master`, "
-        "`spark.redaction.*`, the time zone, `spark.sql.execution.arrow.max*`) and secrets are "
-        "refused.",
+        description="Properties of the application, such as `spark.executor.memory: 4g`. Secrets, and those that "
+        "Tidemark sets, are refused.",
         examples=[{"spark.executor.memory": "4g"}],
     )
 
@@ -176,10 +173,10 @@ class Pipeline(Section):
 
     name: Name = Field(
         alias="pipeline",
-        description="Its name, and that of its DAG: 1 to 63 lower-case letters, digits, `_`, `-`, a letter first. "
-        "No two files may share it. A new name starts with no history.",
+        description="Its name, and that of its DAG: 1 to 63 lower-case letters, digits, `_`, `-`, a letter first; of "
+        "one file only. A new name starts with no history.",
     )
-    description: str = Field(default="", description="What it is for; Airflow shows it.")
+    description: str = Field(default="", description="Airflow shows it.")
     schedule: Schedule | None = Field(
         default=None,
         description="`@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, `@yearly`, or a cron expression, "
@@ -190,34 +187,32 @@ class Pipeline(Section):
     )
     catchup: StrictBool = Field(
         default=False,
-        description="Whether Airflow starts a run for each interval since `start_date`, or for the newest only. "
-        "No record is left out: each run starts where the last one ended.",
+        description="Whether Airflow starts a run for each interval since `start_date`, or for the newest only, which "
+        "then reads all.",
     )
     max_active_runs: StrictInt = Field(
         default=1,
         ge=1,
         le=100,
-        description="Runs at the same time, at most. The slices of one run are processed side by side in any case.",
+        description="Runs at the same time, at most.",
     )
     retries: StrictInt = Field(default=2, ge=0, le=100, description="How often Airflow tries a failed task again.")
     retry_delay: Duration = Field(
         default=timedelta(seconds=10),
-        description="The pause before the first retry, or up to twice as long. Later ones grow: see "
+        description="The pause before the first retry, or up to twice as long; later ones grow to "
         "`airflow.max_retry_delay`.",
         json_schema_extra={"default": "10s"},
     )
     unfinished: Unfinished = Field(
         default=Unfinished.RETRY,
-        description="What a run does about manifests that [earlier runs "
-        "left](operations.md#what-an-earlier-run-left): `retry` processes at most 20 of them, "
-        "`report` names them, `fail` names them and fails after its own.",
+        description="What a run does about manifests that [earlier runs left](operations.md#what-an-earlier-run-left).",
     )
     max_age: Duration | None = Field(
         default=None,
-        description="How old the end of what is published may be, such as `2h`; beyond it the pipeline is "
-        "[late](operations.md#for-a-monitor-tidemark-status). More than the interval of the schedule "
-        "plus the time of a run. If not set, all that the scheduled run before the last was to read "
-        "must be published; without a schedule, or with `airflow.own_dag`, nothing is late.",
+        description="How old the end of what is published may be, such as `2h`, before the pipeline is "
+        "[late](operations.md#for-a-monitor-tidemark-status). More than the interval of the schedule plus "
+        "the time of a run. If not set, `schedule` says it; without one, or with `airflow.own_dag`, "
+        "nothing is late.",
         examples=["2h"],
     )
     airflow: AirflowTasks = Field(default_factory=AirflowTasks, description="How Airflow runs the tasks.")
@@ -226,7 +221,7 @@ class Pipeline(Section):
     decode: Decode = Field(description="How a record becomes a row.")
     code: CodeFolder = Field(
         default={},
-        description="The folder with the Python modules of `python` and `spark`, relative to the pipeline file.",
+        description="The folder with the Python modules, relative to the pipeline file.",
         json_schema_extra={"default": None},
     )
     transform: tuple[TransformEntry, ...] = Field(
@@ -238,22 +233,20 @@ class Pipeline(Section):
     hours_window: Duration = Field(
         # One time of 1970 must not make half a million hours; this holds a month with its lateness.
         default=timedelta(days=35),
-        description="How far back from a cut Tidemark keeps [event hours](operations.md#hours) without records, "
-        "and reports complete hours to other DAGs. At least a day longer than "
-        "`event_time.allowed_lateness`.",
+        description="How far back from a cut Tidemark keeps [event hours](operations.md#hours) without records, and "
+        "tells other DAGs of complete ones. At least a day longer than `event_time.allowed_lateness`.",
         json_schema_extra={"default": "35d"},
     )
     on_error: OnError = Field(
         default=OnError.FAIL,
         description="`fail`: the manifest fails, and names topic, partition, offset and reason. `dead_letter`: the "
-        "record is kept with its reason, and counted: in files below `_dead_letters/`, for tables in "
+        "record is kept and counted: in files below `_dead_letters/`, for tables in "
         "`tidemark_target.dead_letter`.",
     )
     max_dead_letters: DeadLetters | None = Field(
         default="50%",
         description="Dead letters of one manifest, at most; a share is of the records read, rounded up. With more "
-        "the manifest fails before anything is published, and names reasons, counts and first "
-        "offsets. `null`: any number.",
+        "nothing of it is published. `null`: any number.",
     )
     expect: tuple[Expectation, ...] = Field(
         default=(),

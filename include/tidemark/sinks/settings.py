@@ -18,8 +18,8 @@ from tidemark.sinks.storable_names import StorableNames, problem_with_names
 
 MAX_FILE_BYTES: Any = Field(
     default=128 * 2**20,
-    description="Bytes of one file: it is closed when another group of rows (256 x 1024, or 40 MiB in memory) "
-    "would not fit. A single group may be larger.",
+    description="Bytes of one file, about: it is closed when another group of rows (256 x 1024, or 40 MiB in "
+    "memory) would not fit.",
     json_schema_extra={"default": "128MiB"},
 )
 

@@ -42,24 +42,24 @@ class Slice(Section):
         default=5_000_000,
         ge=1,
         le=10**12,
-        description="Offsets of one manifest, at most. A larger backlog becomes several manifests.",
+        description="Offsets of one manifest, at most; a larger backlog becomes several.",
     )
     max_bytes: Size = Field(
         default=2**30,
-        description="Bytes of one manifest, at most, by the record size measured in earlier manifests.",
+        description="Bytes of one manifest, at most, by the record size of earlier ones.",
         json_schema_extra={"default": "1GiB"},
     )
     max_span: Duration | None = Field(
         default=None,
-        description="Time of one manifest, at most, by the source's timestamps, in spans from 1970 in UTC; at "
-        "least `60s`. A hint: timestamps may be in any order. `plan` asks the source once for each "
-        "span with records. `extend-back` ignores it.",
+        description="Time of one manifest, at most, by the source's timestamps, in spans from 1970 in UTC; at least "
+        "`60s`. A hint: timestamps may be in any order, and `plan` asks the source once for each span. "
+        "`extend-back` ignores it.",
     )
     max_slices: StrictInt = Field(
         default=1000,
         ge=1,
         le=1000,
-        description="Manifests of one run, at most; the next run goes on. Airflow's own limit is `[core] "
+        description="Manifests of one run, at most; the next run goes on. Airflow stops at `[core] "
         "max_map_length`, 1024.",
     )
 
@@ -101,20 +101,19 @@ class SourceSettings(Section):
 
     topics: tuple[Topic, ...] = Field(
         default=(),
-        description="Topics, each once. This or `topics_regex` is required; both may be set.",
+        description="Topics. This or `topics_regex` is required; both may be set.",
         examples=[["flights"]],
     )
     cut: Cut = Field(
         default=Cut.SCHEDULE,
-        description="`schedule`: a run reads up to the first offset stamped at or after the end of its interval. "
+        description="`schedule`: a run reads up to the first offset stamped at or after the end of its interval; "
         "`latest`: up to what is there when it is planned.",
     )
     gaps: Gaps
     slice: Slice = Field(default_factory=Slice, description="How much one manifest may cover.")
     on_data_loss: OnDataLoss = Field(
         default=OnDataLoss.FAIL,
-        description="When retention took offsets before they were read: stop and name them, or record them as lost "
-        "and go on.",
+        description="When retention took offsets: stop and name them, or record them as lost and go on.",
     )
 
     @field_validator("topics")
@@ -157,15 +156,14 @@ class PatternSettings(SourceSettings):
     topics_regex: Pattern | None = Field(
         default=None,
         validate_default=True,
-        description="Each topic whose whole name matches is read too, a later one from its beginning. Names that "
-        "begin with `__` never match. A planned topic that is gone is refused.",
+        description="Each topic whose whole name matches is read too, a later one from its beginning; none that "
+        "begins with `__`. A planned topic that is gone is refused.",
         examples=["orders-.*"],
     )
     gaps: Literal[Gaps.NONE, Gaps.TRANSACTIONS, Gaps.COMPACTED] = Field(
         default=Gaps.NONE,
-        description="Which offsets may hold no record. `none`: no offset. `transactions`: those that transactions "
-        "leave (each gap is read a second time). `compacted`: any; a compacted topic needs it. "
-        "Another gap blocks the manifest.",
+        description="Which offsets may hold no record: none; those that transactions leave (each gap is read a second "
+        "time); any, which a compacted topic needs. Another gap blocks the manifest.",
     )
 
     @field_validator("topics_regex")

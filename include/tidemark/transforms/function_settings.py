@@ -29,8 +29,8 @@ class FunctionSettings(TransformSettings):
     function: NameOfFunction
     columns: dict[str, str] | None = Field(
         default=None,
-        description="The columns that the function returns, with their types in SQL (`BIGINT NOT NULL`), when "
-        "names or types change.",
+        description="The columns that the function returns, with their types in SQL (`BIGINT NOT NULL`), when names "
+        "or types change.",
         examples=[{"id": "BIGINT NOT NULL", "total": "DECIMAL(18, 2)"}],
     )
 

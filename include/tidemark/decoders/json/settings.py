@@ -46,8 +46,8 @@ class JsonSettings(ListSettings):
 
     unknown_fields: OnUnknown = Field(
         default=OnUnknown.COUNT,
-        description="For `json` and `json_schema`: what happens to a record with fields that the schema does not "
-        "have, see [below](#fields-that-the-schema-does-not-have).",
+        description="For `json` and `json_schema`: [what happens](#fields-that-the-schema-does-not-have) to a record "
+        "with other fields.",
     )
 
     def finds_unknown_fields(self) -> bool:

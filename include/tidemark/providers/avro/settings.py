@@ -58,8 +58,8 @@ class Settings(TextSchemaSettings):
 
     any_record_name: StrictBool = Field(
         default=False,
-        description="For avro: whether a record may have another name than the reader's schema. By default it is "
-        "a dead letter, as Avro's rules say. Namespaces are not compared.",
+        description="For avro: whether a record may have [another "
+        "name](providers/avro.md#avro-and-the-schema-registry) than the reader's schema.",
     )
 
     def order(self) -> dict[str, Any]:

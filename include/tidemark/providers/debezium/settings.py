@@ -40,41 +40,38 @@ class Settings(EnvelopeSettings):
 
     columns: dict[str, Annotated[str, AfterValidator(_part)]] = Field(
         default={},
-        description="Further columns, from other parts of the envelope; null where it has none, and in rows of "
-        "deletions.",
+        description="Further columns, from other parts of the envelope; null where it has none, and in deletions.",
         examples=[{"op": "op", "lsn": "source.lsn", "changed_at": "source.ts_ms"}],
     )
     times: dict[str, Unit] = Field(
         default={},
-        description="The units of columns with times that are numbers, where the record does not say them (JSON "
-        "without a schema, Protobuf). In JSON also of times inside the column.",
+        description="The units of columns (also inside them) with times that are numbers, where the record does not "
+        "say them: JSON without a schema, Protobuf.",
         examples=[{"created_at": "us", "birthday": "days"}],
     )
     decimals: Decimals | None = Field(
         default=None,
-        description="What a text is for a DECIMAL column in JSON without a schema: base64 (Debezium's precise "
-        "mode) or text (its string mode). Without it a text that can be both is a dead letter.",
+        description="What a text is for a DECIMAL column in JSON without a schema: Debezium's precise mode, or its "
+        "string mode. Without it a text that can be both is a dead letter.",
     )
     unavailable_value: str = Field(
         default=PLACEHOLDER,
         min_length=1,
-        description="What Debezium writes for a value that the database did not tell it; such a record cannot be used.",
+        description="What Debezium writes for a value that the database did not tell it.",
     )
     unavailable: Unsent = Field(
         default=Unsent.DEAD_LETTER,
-        description="What becomes of an update without before that has null in a column that can be large: "
-        "dead_letter, since PostgreSQL may not have sent the value; or keep_null, where null is "
-        "always null.",
+        description="What becomes of an update without before that has null in a column that can be large. keep_null: "
+        "null is always null.",
     )
     flattened: bool = Field(
         default=False,
-        description="Whether records were flattened (ExtractNewRecordState), in JSON: the row, with __deleted, "
-        "__op and other fields of the envelope beside its columns.",
+        description="Whether JSON records were flattened (ExtractNewRecordState).",
     )
     truncate: Truncate = Field(
         default=Truncate.DEAD_LETTER,
-        description="What becomes of a record that says that the table was emptied: dead_letter, or skip, which "
-        "counts it as filtered and leaves all rows.",
+        description="What becomes of a record that says that the table was emptied; skip counts it as filtered, and "
+        "leaves all rows.",
     )
     signal_table: str = Field(
         default="debezium_signal", description="The table of signals to Debezium, whose rows are filtered."

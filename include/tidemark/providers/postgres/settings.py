@@ -22,8 +22,8 @@ class Settings(KeyedSettings, TableSettings):
     name: Name = Field(default="postgres", description="Its name in messages, unique in the pipeline.")
     key: ColumnsOrRecordKey = Field(
         description="The columns that identify a row, none may be null; or `record_key`: [those of the record's "
-        "key](#the-key-of-the-record). With `[_topic, _partition, _offset, _log_generation]` the table keeps every "
-        "record; `_offset` alone is refused, since the offsets of a topic that is made again begin at 0 once more.",
+        "key](#the-key-of-the-record). With `[_topic, _partition, _offset, _log_generation]` the table "
+        "keeps every record; `_offset` alone is refused, since a topic that is made again begins at 0.",
         examples=[["product_id", "location_id"]],
         json_schema_extra={"minItems": 1},
     )

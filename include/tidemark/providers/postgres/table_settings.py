@@ -21,19 +21,17 @@ class TableSettings(SinkSettings):
     """A table in the PostgreSQL database of a connection."""
 
     connection: Annotated[str, AfterValidator(values.connection_id)] = Field(
-        description="The id of an Airflow connection; without Airflow, a variable such as `AIRFLOW_CONN_WAREHOUSE` "
-        "holds it: `postgresql://user:password@host:5432/database`.",
+        description="The id of an Airflow connection, such as "
+        "`AIRFLOW_CONN_WAREHOUSE=postgresql://user:password@host:5432/database`.",
         examples=["warehouse"],
     )
     table: Annotated[str, AfterValidator(values.table)] = Field(
-        description="`prices` or `sales.prices`: lower-case letters, digits and `_`. Only one manifest database may "
-        "write a table.",
+        description="`prices` or `sales.prices`: lower-case letters, digits and `_`, of one manifest database.",
         examples=["prices", "sales.prices"],
     )
     auto_create: StrictBool = Field(
         default=False,
-        description="Whether to create the table, or columns that it lacks. Otherwise the error names the statement "
-        "to run.",
+        description="Whether to create the table, or columns that it lacks; else the error names the statement.",
     )
 
     def storable_names(self) -> StorableNames:

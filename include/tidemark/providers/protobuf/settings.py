@@ -51,8 +51,7 @@ class Settings(FramedSettings, ListSettings):
     )
     descriptor_set: Annotated[str | None, BeforeValidator(_read)] = Field(
         default=None,
-        description="For protobuf: a descriptor set file, of protoc --include_imports --descriptor_set_out=FILE; at "
-        "most 4 MiB. Required without a registry.",
+        description="For protobuf: a descriptor set file of at most 4 MiB. Required without a registry.",
         examples=["flights.desc"],
     )
     record_schema: Annotated[Registered | None, BeforeValidator(_registered), WithJsonSchema({"type": "object"})] = (

@@ -24,7 +24,7 @@ class RegistrySettings(Section):
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,
-        description="The id of an Airflow connection with the registry's address and its login, token or certificate.",
+        description="The id of an Airflow connection with the registry's address, login, token or certificate.",
     )
     url: Annotated[str, AfterValidator(_url)] | None = Field(
         default=None,

@@ -36,10 +36,9 @@ class KeyedSettings(Section):
     order_by: str | None = Field(
         default=None,
         description="The row with the greatest value is the newest, such as `updated_at`, or `_timestamp` for the "
-        "timestamp of the source. Without it the row with the later offset of a partition is the newest; offsets of "
-        "two partitions or topics have no order, so all rows of a key must come in one. A replay with other code "
-        "replaces its own rows in any case. When its numbers start again, new rows are stale, and `tidemark status` "
-        "says so. Another order needs a sink of another name and table.",
+        "source's. Without it the later offset of a partition; those of two partitions or topics have no "
+        "order, so all rows of a key must come in one. When its numbers start again, new rows are stale, "
+        "and `tidemark status` says so. Another order needs a sink of another name and table.",
     )
 
     _record_key: tuple[str, ...] = PrivateAttr(default=())

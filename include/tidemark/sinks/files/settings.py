@@ -55,25 +55,23 @@ class Settings(SinkSettings):
 
     name: Name = Field(
         default="files",
-        description="Its name in the database and in messages, unique in the pipeline; [a "
-        "command](operations.md#sinks-come-and-go) changes it.",
+        description="Its name, unique in the pipeline; [a command](operations.md#sinks-come-and-go) changes it.",
     )
     root: Root = Field(
-        description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`. One "
-        "database owns a root; its pipelines may share it, two sinks of one pipeline may not.",
+        description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`, of one "
+        "database. Two sinks of one pipeline may not share it.",
         examples=["lake", "/data/lake", "s3://bucket/prefix"],
     )
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,
-        description="For `s3://`: the id of an Airflow connection of type `aws`. Without it, boto3 looks for "
-        "keys: `AWS_ACCESS_KEY_ID`, a profile, the role of the machine.",
+        description="For `s3://`: the id of an Airflow connection of type `aws`. Without it boto3 looks for keys: "
+        "environment, profile, the machine's role.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
     layout: Annotated[str, AfterValidator(values.layout)] = Field(
         default="raw/{stream}/%Y/%m/%d/%H",
-        description="Folders below the root, from coarse to fine: `{stream}`, the topic, must be there, "
-        "`{pipeline}` may; `%Y` `%m` `%d` `%H` are the event time in UTC, each after the coarser one. "
-        "No folder may start with `_` or a dot.",
+        description="Folders below the root, from coarse to fine: `{stream}`, the topic, must be there, `{pipeline}` "
+        "may; `%Y` `%m` `%d` `%H` are the event time in UTC. None may start with `_` or a dot.",
     )
     format: FileFormat = Field(
         default=FileFormat.PARQUET, description="The format of the files ([JSON lines and Avro](#json-lines-and-avro))."
@@ -86,8 +84,7 @@ class Settings(SinkSettings):
     )
     max_objects: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = Field(
         default=10_000,
-        description="Objects of one manifest, at most. With more it is refused before anything is published: use "
-        "a coarser layout or larger slices.",
+        description="Objects of one manifest, at most. With more it is refused: use a coarser layout or larger slices.",
     )
 
     max_file_rows: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = Field(
@@ -96,22 +93,19 @@ class Settings(SinkSettings):
     max_file_bytes: Size = MAX_FILE_BYTES
     sort_by: tuple[str, ...] = Field(
         default=(),
-        description="Rows are sorted by these columns, ascending, nulls last, within each group of rows written "
-        "at once (in Parquet a row group), not across groups and files. Dead letters stay in the "
-        "order of offsets.",
+        description="Rows are sorted by these columns, ascending, nulls last, within each group of rows written at "
+        "once (a row group), not across groups and files.",
         examples=[["carrier", "_timestamp"]],
     )
     success_files: StrictBool = Field(
         default=False,
-        description="Whether the folder of each complete hour gets a file [`_SUCCESS`](operations.md#hours) with "
-        "the hour's revision. Needs a layout with `%H`, no other pipeline in these folders (no "
-        "`shared_with`), and in a bucket `If-Match`.",
+        description="Whether the folder of each complete hour gets a file [`_SUCCESS`](operations.md#hours). Needs a "
+        "layout with `%H`, no other pipeline in these folders, and in a bucket `If-Match`.",
     )
     shared_with: tuple[Name, ...] = Field(
         default=(),
-        description="Pipelines that may write the same topics into the same folders, where readers see every "
-        "record of both. Else `validate` warns and `plan` refuses the second one. One of the two "
-        "files must name the other.",
+        description="Pipelines that may write the same topics into the same folders; else `plan` refuses the second "
+        "one. One of the two files must name the other.",
         examples=[["flights_again"]],
     )
 

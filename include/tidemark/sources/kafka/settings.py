@@ -33,27 +33,24 @@ class Settings(PatternSettings):
 
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,
-        description="The id of an [Airflow connection](#the-connection). Either this or `bootstrap_servers` is "
-        "required.",
+        description="The id of an [Airflow connection](#the-connection). Either this or `bootstrap_servers`.",
         examples=["kafka_default"],
     )
     bootstrap_servers: Annotated[str, AfterValidator(values.servers)] | None = Field(
         default=None,
         validate_default=True,
-        description="`host:port`, several with commas, for a broker without security. [Secured "
-        "Kafka](#secured-kafka) needs a connection.",
+        description="`host:port`, several with commas, of a broker without [security](#secured-kafka).",
     )
     starting_offsets: StartingOffsets = Field(
         default="earliest",
-        description="Where the first plan starts in the partitions that exist: a word, a time, or one of the two "
-        "keys below ([taking over](#taking-over-from-another-tool)). Later partitions and topics are "
-        "read from their beginning.",
+        description="Where the first plan starts in the partitions that exist: a word, a time, or one of the two keys "
+        "below ([taking over](#taking-over-from-another-tool)). Later ones are read from their beginning.",
     )
     progress_group: str | None = Field(
         default=None,
         min_length=1,
-        description="A consumer group without members that commits what is published, for [tools that watch "
-        "lag](#tools-that-watch-the-lag-of-groups). Tidemark never reads it.",
+        description="A consumer group that commits what is published, for [tools that watch "
+        "lag](#tools-that-watch-the-lag-of-groups).",
         examples=["tidemark-orders"],
     )
     options: Annotated[dict[str, str], BeforeValidator(_client_config, json_schema_input_type=KafkaOptions)] = Field(

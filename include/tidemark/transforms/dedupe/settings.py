@@ -26,16 +26,15 @@ class Settings(TransformSettings):
     whole_partitions = True
 
     keys: tuple[str, ...] = Field(
-        description="Of the rows of one partition in one manifest with the same values here, one stays; the "
-        "others are deduplicated.",
+        description="Of the rows of one partition and manifest with the same values here, one stays.",
         examples=[["order_id"]],
         json_schema_extra={"minItems": 1},
     )
     keep: Keep = Field(default=Keep.FIRST, description="Which row of a key stays.")
     within: Duration | None = Field(
         default=None,
-        description="Removes a row whose key came at most this long before, also in an earlier manifest of its "
-        "partition ([what it costs](#dedupe)). Not with `keep: last`.",
+        description="Removes a row whose key came at most this long before, also in [an earlier manifest](#dedupe) of "
+        "its partition. Not with `keep: last`.",
         examples=["10m"],
     )
 

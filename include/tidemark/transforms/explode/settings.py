@@ -12,10 +12,10 @@ class Settings(TransformSettings):
     fans_out = True
 
     column: str = Field(
-        description="An array. Each element becomes a row, and the column has the element ([explode](#explode)).",
+        description="An array, of which [each element becomes a row](#explode).",
         examples=["lines"],
     )
     keep_empty: StrictBool = Field(
         default=False,
-        description="Whether a row with an empty or null array stays, with null as its element. Else it is filtered.",
+        description="Whether a row with an empty or null array stays, with null; else it is filtered.",
     )

@@ -17,20 +17,18 @@ class Settings(FunctionSettings):
     kind = "python"
 
     function: NameOfFunction = Field(
-        description="A function `pyarrow.RecordBatch -> pyarrow.RecordBatch` of the `code` folder. `python: "
-        "prices:add_tax` is short for it.",
+        description="A function `pyarrow.RecordBatch -> pyarrow.RecordBatch` of the `code` folder; for short `python: "
+        "prices:add_tax`.",
         examples=["prices:add_tax"],
     )
     timeout: Duration = Field(
         default=timedelta(minutes=5),
-        description="How long the function may work on a batch. Then the manifest fails, and names the line and "
-        "the offsets.",
+        description="How long it may work on a batch, else the manifest fails.",
         json_schema_extra={"default": "5m"},
     )
     max_bytes: Size = Field(
         default=2**30,
-        description="Bytes that the function may return for a batch, as columns. With more the manifest fails, "
-        "and names function, size and offsets.",
+        description="Bytes that it may return for a batch, as columns, else the manifest fails.",
         json_schema_extra={"default": "1GiB"},
     )
 

@@ -11,7 +11,7 @@ class Settings(FunctionSettings):
     kind = "spark"
 
     function: NameOfFunction = Field(
-        description="A function `pyspark.sql.DataFrame -> DataFrame` of the `code` folder, which runs in the driver. "
-        "Each row keeps `_topic`, `_partition` and `_offset`. `spark: shop:enrich` is short for it.",
+        description="A function `pyspark.sql.DataFrame -> DataFrame` of the `code` folder, which runs in the driver; "
+        "for short `spark: shop:enrich`.",
         examples=["shop:enrich"],
     )

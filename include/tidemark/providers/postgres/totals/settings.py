@@ -29,7 +29,7 @@ class Settings(TableSettings):
         default=10_000_000,
         ge=1,
         strict=True,
-        description="The most keys that one manifest may contribute to. Beyond it nothing is applied.",
+        description="Keys that one manifest may contribute to, at most; with more nothing is applied.",
     )
     served_in: CopyEntry = Field(default=None, description="Another place where readers find a copy of the totals.")
 
