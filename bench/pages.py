@@ -28,7 +28,9 @@ from tidemark.lifecycle.plan import Tick, plan
 from tidemark.model.manifest import RunKind
 from tidemark.operations.lag import Lag
 from tidemark.operations.lags import Answer
+from tidemark.operations.peek import Peeked
 from tidemark.sinks.registry import open_sink
+from tidemark.views.peeked import peeked_view
 
 NAME = planning.NAME
 MANIFESTS, PARTITIONS = 10_000, 100
@@ -85,6 +87,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
         "a manifest": f"{PIPELINE}/manifests/{middle}",
         "a manifest beside its sinks": f"{PIPELINE}/manifests/{middle}?compare=true",
         "dead letters": f"{PIPELINE}/dead-letters",
+        "records": f"{PIPELINE}/peek",
         "an event hour": f"{PIPELINE}/hours/{FIRST_HOUR + timedelta(hours=manifests // 2):%Y-%m-%dT%H:%M:%SZ}",
         "an offset": f"/where?{offset}",
         "preview of a retry": f"{PIPELINE}/start/retry",
@@ -172,6 +175,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     from tidemark.airflow.page import access, content, pages, plan_tasks
     from tidemark.airflow.page.actions import DagState
     from tidemark.airflow.page.app import build_app
+    from tidemark.airflow.page.peeking import CHARACTERS
 
     lag = tuple(Lag(NAME, number, 0, end, end, end, 0, None) for number in range(partitions))
     app = build_app()
@@ -188,6 +192,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     }
     with (
         mock.patch.object(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer(lag))),
+        mock.patch.object(content, "peeked", return_value=vars(peeked_view(Peeked([], [], None), CHARACTERS))),
         mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
     ):
         yield TestClient(app)

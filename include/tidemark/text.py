@@ -48,6 +48,21 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
+def readable(content: bytes | None, most: int) -> str:
+    """A key or a value of a record, cut: text as it is, all else as Python writes it."""
+    if content is None:
+        return "null"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return shortened(repr(content), most)
+    return shortened(text if text.isprintable() else repr(text), most)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 2]}.."
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return ``did you mean "cut"?``, or an empty text if no allowed word is close."""
     spelling = {name.lower(): name for name in allowed}

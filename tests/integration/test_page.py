@@ -31,6 +31,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from click.testing import CliRunner, Result
+from confluent_kafka import TopicPartition
 from fastapi import Request
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
@@ -43,7 +44,7 @@ from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from sandbox.services.processes import wait_until
 from tests.faults.model_world import SCHEMAS, ModelWorld, ScheduleSettings
-from tidemark.airflow.page import actions, content, pages, plan_tasks
+from tidemark.airflow.page import actions, content, pages, peeking, plan_tasks
 from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.run_conf import PARAMS
@@ -221,6 +222,19 @@ def test_who_may_read_a_dag_and_start_no_run_of_it_sees_all_and_starts_nothing(a
     assert "you need the right to trigger runs of the DAG demo" in reader.get("/pipelines/demo").text
     for method in ("GET", "POST"):
         assert reader.request(method, f"{START}/retry").status_code == 403
+
+
+def test_who_may_start_no_run_sees_counts_and_no_values_of_records(ask: Callable[..., TestClient]) -> None:
+    reader, letters = ask("reader"), "/pipelines/demo/dead-letters"
+    assert reader.get("/pipelines/demo/peek").status_code == 403
+    assert "/peek" not in reader.get("/pipelines/demo").text
+    assert 'href="/pipelines/demo/peek"' in ask().get("/pipelines/demo").text
+    page = reader.get(letters).text
+    assert "Records: 1, in manifests: 1." in page
+    assert "{bad 1" not in page
+    assert "you need the right to trigger runs of the DAG" in page
+    assert reader.get(f"/api{letters}").json()["count"] == 1
+    assert reader.get(f"/api{letters}?limit=1").status_code == 403
 
 
 def test_who_is_not_logged_in_is_led_to_the_login_and_back(ask: Callable[..., TestClient]) -> None:
@@ -1439,3 +1453,104 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
         '<a data-airflow href="/dags/first/runs/manual__3/tasks/copy.plan?try_number=2">first plan: up for retry'
         in overview
     )
+
+
+@pytest.fixture
+def orders(world: ModelWorld, broker: Broker) -> Callable[..., str]:
+    """A topic with 30 records, of which 3 cannot be decoded, and the file of the pipeline that reads it from Kafka."""
+    topic = f"orders-{uuid4()}"
+    broker.create_topic(topic, 2)
+    producer = broker.producer()
+    for number in range(30):
+        value = f'{{"n": {number}, "name": "secret {number}"}}'
+        producer.produce(topic, value if number % 10 else "{bad secret", partition=number % 2)
+    producer.flush(30)
+
+    def write(**more: Any) -> str:
+        file = world.folder / "pipelines" / "demo.yaml"
+        text = yaml.safe_load(file.read_text()) | more
+        text["source"]["kafka"] = {"connection": "shop", "topics": [topic]}
+        file.write_text(yaml.safe_dump(text))
+        return topic
+
+    return write
+
+
+def connected(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow has the connection, and the environment of the web server does not: no table of connections is here."""
+    kafka = {"host": "", "extra": {"bootstrap.servers": broker.bootstrap_servers}}
+    monkeypatch.setattr(content, "stored", {"shop": kafka}.get)
+
+
+def test_records_are_looked_at_as_the_command_reads_them_and_nothing_is_logged_or_written(
+    ask: Callable[..., TestClient],
+    world: ModelWorld,
+    broker: Broker,
+    orders: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    connected(broker, monkeypatch)
+    topic, client = orders(transform=[{"filter": "n <> 27"}, {"select": ["n", "upper(name) AS name"]}]), ask()
+    manifests = len(world.database.manifests.find("demo"))
+    page = client.get("/pipelines/demo/peek?count=10")
+    assert page.status_code == 200, page.text
+    assert "<strong>8 rows, 1 dead letter, 1 taken away by the transforms.</strong> Nothing was written." in page.text
+    assert f'<th scope="row">{topic}-0 offset 14</th>' in page.text
+    assert "{&#34;n&#34;:28,&#34;name&#34;:&#34;secret 28&#34;}</code><br>becomes <code>" in page.text
+    assert "SECRET 28" in page.text
+    assert "<code>{bad secret</code>" in page.text
+    assert re.search(r"Taken away by the transforms</h2>.*secret 27", page.text, re.DOTALL)
+    assert page.headers["cache-control"] == "no-store"
+    from_three = client.get(f"/pipelines/demo/peek?count=2&topic={topic}&partition=1&from=3").text
+    assert re.findall(r'<th scope="row">(.+?)</th>', from_three) == [f"{topic}-1 offset {offset}" for offset in (3, 4)]
+    assert len(world.database.manifests.find("demo")) == manifests
+    written = "".join(capfd.readouterr()) + caplog.text
+    assert "secret" not in written.lower()
+
+
+def test_why_no_records_can_be_looked_at_is_told_by_its_cause_and_in_time(
+    ask: Callable[..., TestClient],
+    world: ModelWorld,
+    broker: Broker,
+    orders: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, peek = ask(), "/pipelines/demo/peek"
+
+    def told(words: str = "", status: int = 409) -> str:
+        answer = client.get(f"{peek}{words}")
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    assert "Kafka does not answer within 10 s at 127.0.0.1:1" in told(status=503)
+    topic = orders()
+    assert "connection shop" in told()
+    connected(broker, monkeypatch)
+    admin = broker.admin()
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
+        deleted.result(30)
+    assert "there is no offset 3 to read: Kafka holds [7, 15)" in told("?partition=0&from=3", 404)
+    assert "does not read topic nothere" in told("?topic=nothere", 404)
+    assert "there is no partition 7" in told("?partition=7", 404)
+    assert "needs one partition" in told("?from=9")
+    for wrong in ("count=0", f"count={peeking.MOST_RECORDS + 1}", "partition=x"):
+        told(f"?{wrong}", 422)
+    with monkeypatch.context() as patched:
+        patched.setattr(peeking, "LIMIT_S", 0.01)
+        assert "the records were not read within 0.01 s" in told(status=503)
+    for _ in range(peeking.AT_ONCE):
+        peeking._free.acquire()
+    assert "2 others look at records now" in told(status=503)
+    peeking._free.release(peeking.AT_ONCE)
+    told(status=200)
+
+    registry = {"url": "http://127.0.0.1:1"}
+    orders(decode={"format": "avro", "registry": registry, "schema": {"subject": "orders-value"}})
+    assert "the schema registry http://127.0.0.1:1 does not answer" in told(status=503)
+    (world.folder / "pipelines" / "logic").mkdir()
+    (world.folder / "pipelines" / "logic" / "shop.py").write_text("def tax(batch):\n    raise SystemExit")
+    orders(decode={"format": "json", "schema": SCHEMAS[0]}, code="logic", transform=[{"python": "shop:tax"}])
+    assert "the page runs no code of a pipeline, and this one has some" in told()
+    assert "<code><span>tidemark peek demo</span></code>" in told()

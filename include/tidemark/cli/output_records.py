@@ -1,7 +1,6 @@
 """Prints single records: their places, what a pipeline makes of them, and those that it could not read."""
 
 import json
-from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ from tidemark.operations.dead_letters import DeadLetters, LetterPlace, Published
 from tidemark.operations.locate import ChainOffset
 from tidemark.operations.peek import Drift, Peeked
 from tidemark.sinks.located import Located
+from tidemark.text import readable
+from tidemark.views.peeked import LetterView, PeekedView, RowView, peeked_view
 
 SHOWN = 100  # characters of a value; --json has all of it
 
@@ -42,23 +43,20 @@ def _sink_line(in_sink: Located) -> str:
 
 
 def peeked(records: Peeked, as_json: bool) -> None:
-    """Print rows and dead letters, in JSON one per line. An error that would fail a manifest goes to standard error."""
+    """Rows and dead letters, as JSON one to a line; what would fail a manifest stands on standard error."""
+    view = peeked_view(records, SHOWN)
     if as_json:
         for row in (*records.rows, *({**row, "taken_away": True} for row in records.taken_away), *records.dead_letters):
             echo(json_text(row))
     else:
-        _tables(records)
-    taken = f", {len(records.taken_away):,} taken away by the transforms" if records.taken_away else ""
-    count = f"{count_of(len(records.rows), 'row')}, {count_of(len(records.dead_letters), 'dead letter')}{taken}"
-    note(f"{count}; nothing was written")
-    for expected in records.expectations:
-        unknown = f", of these {expected.unknown:,} are null or fail" if expected.unknown else ""
-        first = f"{unknown}: {expected.places}" if expected.unmet else ""
-        note(f"expect {expected.name}: {expected.unmet:,} of {count_of(expected.rows, 'row')} do not meet it{first}")
-    for doubt in records.doubts:
-        note(f"warning: {doubt}\n  next: {doubt.next_step}")
-    if records.refusal:
-        note(f"a manifest with these records fails: {records.refusal}")
+        _tables(view)
+    note(f"{view.counts}; nothing was written")
+    for expected in view.expectations:
+        note(f"expect {expected}")
+    for doubt in view.doubts:
+        note(f"warning: {doubt.what}\n  next: {doubt.next_step}")
+    if view.refusal:
+        note(f"a manifest with these records fails: {view.refusal}")
 
 
 @or_json
@@ -83,55 +81,24 @@ def _json(properties: dict[str, Any] | None) -> str:
     return json.dumps(properties, ensure_ascii=False)[1:-1]
 
 
-def _tables(records: Peeked) -> None:
-    if records.rows:
-        as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, records.rows))
-    if records.taken_away:
-        as_table("taken away by the transforms", ("partition", "offset", "data"), map(_taken, records.taken_away))
-    if records.dead_letters:
+def _tables(view: PeekedView) -> None:
+    if view.rows:
+        as_table("rows", ("partition", "offset", "event time", "data", "to"), map(_row, view.rows))
+    if view.taken_away:
+        rows = [(row.place, str(row.offset), row.data) for row in view.taken_away]
+        as_table("taken away by the transforms", ("partition", "offset", "data"), rows)
+    if view.dead_letters:
         columns = ("partition", "offset", "reason", "value", "to")
-        as_table("dead letters", columns, map(_dead_letter, records.dead_letters))
+        as_table("dead letters", columns, map(_dead_letter, view.dead_letters))
 
 
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    late = " (late)" if row["late"] else ""
-    shown = _data(row["data"])
-    if row.get("is_deleted"):
-        shown = f"deleted {shown}"
-    if row.get("before", row["data"]) != row["data"]:
-        shown = f"{_data(row['before'])}\n-> {shown}"
-    when = row["event_time"].strftime("%Y-%m-%d %H:%M:%S") + late
-    return _place(row), str(row["offset"]), when, shown, "\n".join(row["targets"])
+def _row(row: RowView) -> tuple[str, ...]:
+    shown = row.data if row.before is None else f"{row.before}\n-> {row.data}"
+    return row.place, str(row.offset), row.event_time, shown, "\n".join(row.targets)
 
 
-def _taken(row: dict[str, Any]) -> tuple[str, ...]:
-    return _place(row), str(row["offset"]), _data(row["data"])
-
-
-def _data(data: dict[str, Any]) -> str:
-    return _short(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-
-
-def _dead_letter(letter: dict[str, Any]) -> tuple[str, ...]:
-    value = "null" if letter["value"] is None else _short(_readable(b64decode(letter["value"])))
-    return _place(letter), str(letter["offset"]), letter["reason"], value, "\n".join(letter["targets"])
-
-
-def _place(record: dict[str, Any]) -> str:
-    return f"{record['topic']}-{record['partition']}"
-
-
-def _readable(value: bytes) -> str:
-    """Return text unchanged, and bytes that are not printable text as Python writes them."""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return repr(value)
-    return text if text.isprintable() else repr(text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 2]}.."
+def _dead_letter(letter: LetterView) -> tuple[str, ...]:
+    return letter.place, str(letter.offset), letter.reason, letter.value, "\n".join(letter.targets)
 
 
 @or_json
@@ -158,7 +125,7 @@ def _placed(place: LetterPlace) -> str:
 
 def _letter(view: PublishedDeadLetter) -> tuple[str, ...]:
     schemas = f" ({view.schemas})" if view.schemas else ""
-    key, value = ("null" if content is None else _short(_readable(content)) for content in (view.key, view.value))
+    key, value = (readable(content, SHOWN) for content in (view.key, view.value))
     place = f"{view.topic}-{view.partition}"
     return str(view.manifest_id), place, str(view.offset), view.error_class, view.reason + schemas, key, value
 

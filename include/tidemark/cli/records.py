@@ -21,7 +21,6 @@ from tidemark.operations.peek import peek as decode_records
 from tidemark.pipeline.loader import find
 from tidemark.sinks.dead_letters import ERROR_CLASSES
 from tidemark.sinks.located import RecordStatus
-from tidemark.sources.registry import open_source
 from tidemark.text import nearest
 
 commands = Commands()
@@ -95,12 +94,11 @@ def peek(
     """
     config = find(environment.pipelines, pipeline_name)
     with connections_of(config):
-        source = open_source(config.name, config.source)
         selection = RecordSelection(count, topic, partition, start)
         if drift:
-            output_records.drift(propose_fields(config, source, selection), as_json)
+            output_records.drift(propose_fields(config, selection), as_json)
         else:
-            output_records.peeked(decode_records(config, source, selection, conditions), as_json)
+            output_records.peeked(decode_records(config, selection, conditions), as_json)
 
 
 @commands.command("dead-letters")

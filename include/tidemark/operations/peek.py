@@ -34,6 +34,7 @@ from tidemark.processing.processor import BatchProcessor
 from tidemark.sinks.encoding.json_text import json_lines
 from tidemark.sinks.writer import RowTaker, StagedPart
 from tidemark.sources.base import Source
+from tidemark.sources.registry import open_source
 from tidemark.text import nearest
 
 WIDENING = 8  # the factor by which a window of offsets with too few records grows
@@ -73,14 +74,14 @@ class Peeked:
     expectations: tuple[ExpectationCount, ...] = ()
 
 
-def peek(pipeline: Pipeline, source: Source, selection: RecordSelection, conditions: Sequence[str] = ()) -> Peeked:
-    """Read records and process them. ``conditions`` are checked beside the expectations of the file.
+def peek(pipeline: Pipeline, selection: RecordSelection, conditions: Sequence[str] = ()) -> Peeked:
+    """Read records and process them; ``NotFound`` for an unknown topic, partition or offset.
 
     Raises ``NotFound`` for an unknown topic, partition or offset, and ``ConfigurationError`` if a condition does not
     fit.
     """
     with _of_no_manifest(pipeline.name):
-        return _peeked(pipeline, source, selection, conditions)
+        return _peeked(pipeline, open_source(pipeline.name, pipeline.source), selection, conditions)
 
 
 def _peeked(pipeline: Pipeline, source: Source, selection: RecordSelection, conditions: Sequence[str]) -> Peeked:
@@ -126,8 +127,8 @@ class Drift:
     more: int = 0
 
 
-def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Drift:
-    """Read records and propose lines for the fields that the schema lacks; raises the same errors as ``peek``."""
+def drift(pipeline: Pipeline, selection: RecordSelection) -> Drift:
+    """Read records and propose lines for the fields that the schema has not; raises as ``peek``."""
     if not pipeline.decode.finds_unknown_fields():
         raise ConfigurationError(
             f"decode.format {pipeline.decode.format} does not look for fields that the schema does not have",
@@ -135,7 +136,7 @@ def drift(pipeline: Pipeline, source: Source, selection: RecordSelection) -> Dri
             pipeline=pipeline.name,
         )
     with _of_no_manifest(pipeline.name):
-        pipeline, batch = _read(pipeline, source, selection)
+        pipeline, batch = _read(pipeline, open_source(pipeline.name, pipeline.source), selection)
     fields = proposed_fields(pipeline.decode.record_order(), batch)
     return Drift(batch.num_rows, fields[:NAMED_FIELDS], len(fields[NAMED_FIELDS:]))
 

@@ -9,6 +9,7 @@ from typing import Any
 from tidemark.airflow.doctor import stored
 from tidemark.airflow.page.causes import StatedCause, cause_of_problem
 from tidemark.airflow.page.lanes import CELLS, Coverage, coverage
+from tidemark.airflow.page.peeking import peeked
 from tidemark.airflow.page.runs import (
     DrawnRun,
     LagLine,
@@ -36,6 +37,7 @@ from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, d
 from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
+from tidemark.operations.peek import RecordSelection
 from tidemark.operations.status import FailedRun, status
 from tidemark.pipeline.deployed import Deployed, known_file, known_files, pipeline_named
 from tidemark.pipeline.kept import KeptFile, kept_file
@@ -206,6 +208,12 @@ def letters_of(database: ManifestDatabase, name: str, manifest_id: int | None, l
     selection = DeadLetterSelection(manifest_id, newest=WITH_LETTERS)
     with context_of(database, name) as context:
         return dead_letters(context, selection, limit=limit)
+
+
+def peeked_of(name: str, selection: RecordSelection) -> dict[str, Any]:
+    """Read records from the source and show what the pipeline makes of them."""
+    with about(pipeline=name):
+        return peeked(settings_of(name), selection, stored)
 
 
 def compared_of(database: ManifestDatabase, manifest: Manifest) -> list[Compared]:

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import AfterValidator
 
 from tidemark.airflow.page import content
@@ -14,6 +14,7 @@ from tidemark.airflow.page.access import (
     Database,
     FailedRuns,
     ListedPipelines,
+    MayStart,
     OwnManifest,
     PipelineName,
     ReadablePipelines,
@@ -162,11 +163,14 @@ def hours(
 def dead_letters(
     database: Database,
     name: PipelineName,
+    may_start: MayStart,
     manifest_id: OneManifest = None,
     limit: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
-    """Return the dead letters of the newest 100 manifests that have some: in groups, and the first ``limit`` records.
-    Needs the pipeline file, and reads the sink."""
+    """Return the dead letters of the newest 100 manifests that have some: in groups, and the first ``limit`` records,
+    which need the right to trigger runs. Needs the pipeline file, and reads the sink."""
+    if limit and not may_start:
+        raise HTTPException(403, "to see records, you need the right to trigger runs of its DAG")
     return answer(content.letters_of(database, name, manifest_id, limit))
 
 

@@ -48,6 +48,7 @@ from tidemark.airflow.page.actions import (
 from tidemark.airflow.page.calendar import DAYS, SIGNS, calendar_hour, calendar_of, name_of
 from tidemark.airflow.page.causes import cause_of_reason
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
+from tidemark.airflow.page.peeking import MOST_RECORDS
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.runs import LagWindow
@@ -59,6 +60,7 @@ from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
 from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
+from tidemark.operations.peek import RecordSelection
 from tidemark.operations.status import State, group_of, members_in_short, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.each_topic import split_name
@@ -73,6 +75,7 @@ HOURS = DAYS * HOURS_OF_A_DAY  # of a pipeline on its page: the newest, and thos
 COLUMNS = "failed", "blocked", "working", "given up", "dead letters"  # of the list, as far as they are not all zero
 MOST_CAUSES = 10  # of a pipeline on its page
 LETTERS = 20  # dead letters on their page
+RECORDS = 20  # of a peek, unless another number is asked for
 WORST_FIRST = tuple(State)
 LAST_HOUR = datetime.max.replace(tzinfo=UTC) - HOUR
 RETRIED = {State.FAILED, State.DAMAGED}
@@ -364,7 +367,7 @@ def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:
 def dead_letters(
     request: Request, database: Database, name: PipelineName, may_start: MayStart, manifest_id: OneManifest = None
 ) -> Response:
-    letters = content.letters_of(database, name, manifest_id, LETTERS)
+    letters = content.letters_of(database, name, manifest_id, LETTERS if may_start else 0)
     values = {
         "pipeline": name,
         "view": letters,
@@ -373,6 +376,29 @@ def dead_letters(
         "may_start": may_start,
     }
     return page(request, "dead_letters.html", values)
+
+
+@router.get("/pipelines/{dag_id}/peek", dependencies=[MAY_START_RUNS])
+def peek(
+    request: Request,
+    database: Database,
+    name: PipelineName,
+    count: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = RECORDS,
+    topic: str = "",
+    partition: int | Empty = "",
+    start: Annotated[int | Empty, Query(alias="from")] = "",
+) -> Response:
+    """Show real records and what the pipeline makes of them. Values need the right to start runs."""
+    asked = {"count": count, "topic": topic, "partition": partition, "from": start}
+    numbers = [None if number == "" else number for number in (partition, start)]
+    values = {
+        "pipeline": name,
+        "asked": asked,
+        "most": MOST_RECORDS,
+        "topics": database.chains.topics(name),
+        "view": content.peeked_of(name, RecordSelection(count, topic or None, *numbers)),
+    }
+    return page(request, "peek.html", values)
 
 
 @router.get("/pipelines/{dag_id}/start/{action}", dependencies=[MAY_START_RUNS])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -13,6 +14,7 @@ from tidemark.airflow.page.causes import cause_of_text, steps_of, without_positi
 from tidemark.airflow.page.runs import strip_words
 from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of, counted
+from tidemark.text import readable
 
 SHOWN = 200  # characters of a key or a value
 
@@ -47,15 +49,6 @@ def size(count: int) -> str:
     return f"{count / 1024**unit:,.1f} {('B', 'KiB', 'MiB', 'GiB')[unit]}" if unit else f"{count} B"
 
 
-def shown(value: bytes | None) -> str:
-    """Return bytes of a record, cut; bytes that are not text as Python writes them."""
-    if value is None:
-        return "null"
-    text = value.decode("utf-8", "replace")
-    text = text if text.isprintable() else repr(value)[2:-1]
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}.."
-
-
 TEMPLATES = Environment(
     loader=PackageLoader("tidemark.airflow.page"),
     autoescape=True,
@@ -69,7 +62,7 @@ TEMPLATES.filters |= {
     "ago": ago,
     "seconds": lambda seconds: span(timedelta(seconds=seconds)),
     "span": span,
-    "shown": shown,
+    "shown": partial(readable, most=SHOWN),
     "number": "{:,}".format,
     "counted": counted,
     "count_of": count_of,
