@@ -48,12 +48,6 @@ class Calendar:
     days: tuple[CalendarDay, ...]
     still_open: tuple[CalendarHour, ...]
 
-    @property
-    def kinds(self) -> list[str]:
-        """Return the states that the cells show, for the legend."""
-        shown = {hour.kind for day in self.days for hour in day.hours if hour is not None}
-        return [kind for kind in reversed(SIGNS) if kind in shown]
-
 
 def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
     """Return the calendar of these hours, which may come in any order."""

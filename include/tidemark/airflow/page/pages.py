@@ -45,7 +45,7 @@ from tidemark.airflow.page.actions import (
     set_paused,
     start,
 )
-from tidemark.airflow.page.calendar import DAYS, SIGNS, calendar_hour, calendar_of, name_of
+from tidemark.airflow.page.calendar import DAYS, calendar_hour, calendar_of, name_of
 from tidemark.airflow.page.causes import cause_of_reason
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.peeking import MOST_RECORDS
@@ -72,7 +72,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]
 OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
 HOURS = DAYS * HOURS_OF_A_DAY  # of a pipeline on its page: the newest, and those that are open
-COLUMNS = "failed", "blocked", "working", "given up", "dead letters"  # of the list, as far as they are not all zero
+COLUMNS = "not done", "given up", "dead letters"  # of the list, as far as a pipeline has some
 MOST_CAUSES = 10  # of a pipeline on its page
 LETTERS = 20  # dead letters on their page
 RECORDS = 20  # of a peek, unless another number is asked for
@@ -175,11 +175,12 @@ def _folded(
     return folded
 
 
-def _numbers(view: PipelineView) -> dict[str, int]:
-    numbers = (
-        view.manifests["failed"], view.manifests["blocked"], len(view.at_work), view.lost, view.dead_lettered
-    )  # fmt: skip
-    return dict(zip(COLUMNS, numbers, strict=True))
+def _numbers(view: PipelineView) -> dict[str, str]:
+    """By column; empty for none."""
+    manifests = {"blocked": view.manifests["blocked"], "failed": view.manifests["failed"], "working": len(view.at_work)}
+    not_done = ", ".join(f"{count:,} {word}" for word, count in manifests.items() if count)
+    given_up, dead = (f"{count:,}" if count else "" for count in (view.lost, view.dead_lettered))
+    return dict(zip(COLUMNS, (not_done, given_up, dead), strict=True))
 
 
 @router.get("/where", dependencies=[LOGGED_IN])
@@ -286,7 +287,6 @@ def pipeline(
         "older": older,
         "hours": hours,
         "calendar": calendar_of(hours),
-        "signs": SIGNS,
         "unfinished": view.oldest_not_done is not None
         or any(problem.kind in RETRIED and problem.manifest_id is not None for problem in view.problems),
         "no_hours": no_hours,

@@ -32,8 +32,11 @@ function draw(place, rows, head) {
   const first = bars ? times[0] : times.at(-1) - Number(place.dataset.seconds);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const text = (cell) => cell.textContent.trim();
-  const words = `${head.textContent}: at most ${text(largest)}, last ${text(cells.at(-1)) || "none"}` +
-    (limit === null ? "" : `, allowed ${written(limit)}`);
+  // The newest run may have no number: it works, or its plan failed.
+  const known = cells.findLast((cell) => "value" in cell.dataset);
+  const newest = rows.at(-1).querySelector("[data-name=state]") ?? cells.at(-1);
+  const words = `${head.textContent}: at most ${text(largest)}, last ${text(known)}` +
+    (known === cells.at(-1) ? "" : `, then ${text(newest)}`) + (limit === null ? "" : `, allowed ${written(limit)}`);
 
   const figure = document.createElement("figure");
   const caption = document.createElement("figcaption");

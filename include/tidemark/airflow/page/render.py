@@ -23,6 +23,12 @@ def moment(value: datetime | None) -> str:
     return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if value else ""
 
 
+def clock(value: datetime) -> str:
+    """A time near now, short: of another day with its date."""
+    value = value.astimezone(UTC)
+    return f"{value:%H:%M}Z" if value.date() == datetime.now(UTC).date() else f"{value:%m-%d %H:%M}Z"
+
+
 def field(value: datetime | None) -> str:
     """Return a time for a field of a form, in UTC."""
     return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M}" if value else ""
@@ -58,6 +64,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     "moment": moment,
+    "clock": clock,
     "field": field,
     "ago": ago,
     "seconds": lambda seconds: span(timedelta(seconds=seconds)),
