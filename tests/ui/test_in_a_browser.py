@@ -155,6 +155,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
         "hour": f"{PIPELINE}/hours/{EPOCH:%Y-%m-%dT%H:%MZ}",
         "dead-letters": f"{PIPELINE}/dead-letters",
         "dead-letters-of-a-manifest": f"{PIPELINE}/dead-letters?manifest=1",
+        "records": f"{PIPELINE}/peek",
         "look-up-form": "/tidemark/where",
         "look-up": f"/tidemark/where?topic={world.topic}&partition=0&offset=7",
         "look-up-of-nothing": f"/tidemark/where?topic={world.topic}&partition=77&offset=7",

@@ -39,8 +39,8 @@ def show(window: Any, html: str) -> list[str]:
     window.on("pageerror", lambda error: refused.append(str(error)))
 
     def answer(route: Any) -> None:
-        _, found, name = route.request.url.partition("/static/")
-        body, kind = (pages.static(name).body, pages.ASSETS[name]) if found else (html, "text/html")
+        _, file, name = route.request.url.partition("/static/")
+        body, kind = (pages.static(name).body, pages.ASSETS[name]) if file else (html, "text/html")
         route.fulfill(body=body, headers={**HEADERS, "Content-Type": kind})
 
     window.route("**/*", answer)

@@ -249,5 +249,4 @@ def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> 
     assert [day.day.isoformat() for day in view.days][::13] == ["2026-03-01", "2026-02-16"]
     assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
     assert [hour.words for hour in view.still_open] == ["2026-01-30 12:00: open, 9 rows"]
-    assert view.kinds == ["complete"]
     assert calendar_of([]).days == ()
