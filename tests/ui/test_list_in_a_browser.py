@@ -11,7 +11,7 @@ from tidemark.airflow.page import pages
 from tidemark.airflow.page.app import HEADERS
 
 WINDOWS = {"wide": (1440, 900), "phone": (375, 812)}
-ADDRESS = "http://airflow.example/tidemark/"
+ADDRESS = "http://example.com/tidemark/"
 
 
 @pytest.fixture(params=[(width, scheme) for width in WINDOWS for scheme in ("light", "dark")], ids="-".join)
