@@ -79,7 +79,7 @@ def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
     services = compose["services"]
     assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"
     assert services["dynamodb"]["image"] == f"amazon/dynamodb-local:{jar('com.amazonaws', 'DynamoDBLocal')}"
-    assert services["postgres"]["image"] == f"postgres:{postgres.VERSION.removeprefix('pginstall')}"
+    assert services["postgres"]["image"] == f"postgres:{postgres.Postgres.version}"
     assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", services["s3"]["image"]), "a version, not whatever is newest"
     assert f"FROM apache/airflow:{locked('apache-airflow')}-python3.11 AS " in DOCKERFILE
     (java,) = re.findall(r"openjdk-(\d+)-", DOCKERFILE)
