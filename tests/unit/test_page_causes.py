@@ -34,6 +34,7 @@ def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> N
         "attempt 2",
     )
     assert cause.place == "orders-0 offset 45"
+    assert cause.record == ("orders", "0", "45")
     assert cause.steps == (
         Instruction(
             "nothing of this attempt is published. Look at them",

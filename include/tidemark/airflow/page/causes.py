@@ -36,6 +36,7 @@ HEADLINE = 4  # words before a colon, so that they say something without what fo
 _CONTEXT = re.compile(r"\s*\[(\w+=[^\n]*)\]$")
 _POSITION = re.compile(r",? at (?:character|byte) N\b")
 _END = ",;:."
+_OF_A_RECORD = {"topic", "partition", "offset"}
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,17 @@ class Instruction:
 
 @dataclass(frozen=True)
 class StatedCause:
-    """The sentence ``what``, its ``reasons``, the ``place`` in the source, and the ``steps`` to the solution."""
+    """The sentence ``what``, its ``reasons``, the ``place`` in the source, and the ``steps`` to the solution.
+
+    ``record``: topic, partition and offset of the record that caused it, if there is one.
+    """
 
     what: str
     reasons: tuple[str, ...] = ()
     place: str = ""
     steps: tuple[Instruction, ...] = ()
     manifest_id: int | None = None
+    record: tuple[str, str, str] | None = None
 
 
 def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -> StatedCause:
@@ -67,9 +72,10 @@ def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -
     what, reasons = (head, rest.split("; ")) if rest and len(head.split()) >= HEADLINE else (first, [])
     reasons += [line for line in others if line.strip() and not line.startswith(NEXT)]
     reasons = [without_position(reason) for reason in reasons]
+    record = (facts["topic"], facts["partition"], facts["offset"]) if facts.keys() >= _OF_A_RECORD else None
     place = _place(facts)
     reasons += [f"{name} {value}" for name, value in facts.items() if name not in OTHER_SUBJECTS]
-    return StatedCause(what, tuple(reasons), place, steps_of(next_step, names))
+    return StatedCause(what, tuple(reasons), place, steps_of(next_step, names), record=record)
 
 
 def _place(facts: dict[str, str]) -> str:
