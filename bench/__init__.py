@@ -1,1 +1,1 @@
-"""``make bench`` measures the speed beside plain Spark jobs. It is not shipped, and no test measures time."""
+"""``make bench`` compares the speed with plain Spark jobs. It is not shipped, and no test measures time."""

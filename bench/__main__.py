@@ -1,9 +1,7 @@
 """`python -m bench [--quick] [--messages N] [--runs N] [--only PART]`: measures and prints the tables.
 
-Flink's jars are fetched when it is to be measured, and only then.
-
-Exit status 0 when all jobs ran, whatever the figures are. The figures are written to `.tidemark/bench.json`, and with
-`--write` to `bench/README.md`.
+Flink's jars are fetched only if Flink is to be measured. Exit status 0 if all jobs ran, whatever the figures are. The
+figures are written to `.tidemark/bench.json`, and with `--write` to `bench/README.md`.
 """
 
 import argparse
@@ -49,12 +47,12 @@ from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
 
 MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
-DECODED_SHARE = 40  # decoders get one record of as many
-SINK_MESSAGES = 1_000_000  # of one manifest
+DECODED_SHARE = 40  # decoders get one of so many records
+SINK_MESSAGES = 1_000_000  # in one manifest
 PARTS = ("decoders", "jobs", "small", "sinks", "streams", "plan", "iceberg", "page", "ledger")
-LONG_PARTS = ("rows", "wide", "files", "group", "fleet")  # only when they are named
+LONG_PARTS = ("rows", "wide", "files", "group", "fleet")  # measured only if they are named
 NO_SETTINGS: Mapping[str, Any] = {}
-# In the order of their turns; report.NAMES says what they are.
+# The contenders in the order of their turns; report.NAMES describes them.
 LARGE = ("tidemark", "warm", "flink", "batch", "streaming", "noop")
 SMALL = ("tidemark", "warm", "flink", "batch")
 RESULTS = STATE / "bench.json"
@@ -64,7 +62,7 @@ class Bench:
     """The services and the folder of one measurement."""
 
     def __init__(self, folder: Path, broker: Broker, postgres: Postgres, beside: Path | None = None) -> None:
-        """``beside``: another checkout of Tidemark, which ``make setup`` has set up; the contender of this name."""
+        """``beside`` is another checkout of Tidemark, set up by ``make setup``: the contender of this name."""
         self.folder = folder
         self.broker = broker
         self.postgres = postgres
@@ -100,9 +98,9 @@ class Bench:
     ) -> Timing:
         """Run one contender with an empty lake and a new pipeline; remove its output afterwards.
 
-        The contender ``warm`` needs ``server``. Every other gets an empty database. ``settings``: those for
-        ``slice``, ``spark``, ``source``, ``decode``, ``event_time`` and ``layout`` in the pipeline file, and the
-        ``folders`` that its lake then has.
+        The contender ``warm`` needs ``server``. Every other one gets an empty database. ``settings`` are those for
+        ``slice``, ``spark``, ``source``, ``decode``, ``event_time`` and ``layout`` in the pipeline file, and
+        ``folders``, the number of folders that its lake then has.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder))
         jars = self._jars(kind)
@@ -130,9 +128,9 @@ class Bench:
 
     @contextmanager
     def server(self, topic: str, expected: int) -> Iterator[None]:
-        """A Spark Connect server for ``warm``, which has done one run of the topic, and the database of all its runs.
+        """Start a Spark Connect server for ``warm``, with the database of all its runs, and do one run of the topic.
 
-        Attempts of one database share a session on the server, and with it Python workers that have started.
+        Attempts of one database share a session on the server, and its Python workers that have started.
         """
         environment = {"TIDEMARK_SPARK_JARS": str(self.jars)}
         with self._database("server") as dsn, SparkServer(self.folder, environment) as server:
@@ -165,7 +163,7 @@ class Bench:
         return self._beside(".tidemark", "jars", "spark") if kind == "beside" else self.jars
 
     def _command(self, kind: str) -> list[str]:
-        if kind == "beside":  # from the folder of its checkout, whose `bench` it is
+        if kind == "beside":  # from the folder of its checkout, so that it uses its own `bench`
             python = self._program_beside("python")
             return ["env", f"--chdir={self.beside}", python, "-m", "bench.contender", "tidemark"]
         if kind != "flink":
@@ -210,7 +208,7 @@ class Bench:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Every part that was asked for, as values for JSON. Prints each run to standard error when it ends."""
+    """Return every requested part, as values for JSON. Print each run to standard error when it ends."""
     figures: dict[str, Any] = {"machine": report.machine(), "messages": arguments.messages, "runs": arguments.runs}
     if "decoders" in arguments.only:
         figures["decoders"] = decoding.measure(arguments.messages // DECODED_SHARE, arguments.runs)
@@ -257,7 +255,7 @@ def _long_parts(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _beside_each_other(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Every contender with the large topic and with the small one, as asked for."""
+    """Measure every requested contender with the large topic and with the small one."""
     left_out = {kind: reason for kind, reason in {"flink": flink.missing()}.items() if reason}
     figures: dict[str, Any] = {"left_out": left_out}
     also = ("beside",) if bench.beside else ()
@@ -276,7 +274,7 @@ def _beside_each_other(bench: Bench, arguments: argparse.Namespace) -> dict[str,
 def _alternating(
     bench: Bench, kinds: tuple[str, ...], topic: str, expected: int, runs: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Each kind once, then each again: other load on the machine slows all of them down alike."""
+    """Measure each kind once, then each again, so that other load on the machine slows all of them down alike."""
     timings: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for number in range(runs):
         for kind in kinds:

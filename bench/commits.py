@@ -1,4 +1,4 @@
-"""Measures how long the commit of a manifest into an Iceberg table takes, by the number of snapshots that are kept.
+"""Measures how long the commit of a manifest into an Iceberg table takes, by the number of kept snapshots.
 
 Table and catalog are real; the catalog is in PostgreSQL, and files are in a folder. The older snapshots are copies of
 the first one in the table's metadata, because a thousand real commits would take a quarter of an hour.
@@ -68,7 +68,7 @@ def _target(dsn: str, folder: Path, snapshots: int) -> IcebergTarget:
 
 
 def _publish(target: IcebergTarget, manifest_id: int) -> float:
-    """The seconds of one commit, as publishing does it."""
+    """Commit one manifest as publishing does it, and return the seconds."""
     table = target.loaded()
     key = f"{data_folder(manifest_id, 1)}/00000-0-00000.parquet"
     path = Path(root_of(table.location()), key)
@@ -87,7 +87,7 @@ def _publish(target: IcebergTarget, manifest_id: int) -> float:
 
 
 def _keep(table: Table, snapshots: int) -> None:
-    """Make the table one that has so many snapshots, by copies of its newest before it."""
+    """Give the table so many snapshots, by copies of its newest one that come before it."""
     newest = table.metadata.snapshots[-1]
     ids = range(1, snapshots)
     older = [

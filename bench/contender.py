@@ -1,4 +1,5 @@
-"""Runs one contender in its own process: `python -m bench.contender KIND TASK.json`. Flink's is in FlinkJob.java.
+"""Runs one contender in its own process: `python -m bench.contender KIND TASK.json`. FlinkJob.java has Flink's
+contender.
 
 Every contender has the same master, the same jars and the same heap. It writes the time of each mark, in seconds since
 1970, to the file that the task names.
@@ -30,7 +31,7 @@ def main(kind: str, file: Path) -> None:
 
 
 def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """`tidemark run`, with marks before and after Spark's part."""
+    """Run `tidemark run`, with marks before and after Spark's part."""
     from tidemark.cli import main
     from tidemark.spark import job, session
 
@@ -40,7 +41,7 @@ def tidemark(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def warm(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """`tidemark run` on the Spark Connect server that the environment names."""
+    """Run `tidemark run` on the Spark Connect server that the environment names."""
     from tidemark.cli import main
     from tidemark.spark import connected
 
@@ -62,7 +63,7 @@ def _marked(module: ModuleType, name: str, mark: Callable[[str], None], *, befor
 
 
 def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """A plain batch job: reads the whole topic, parses with ``from_json``, writes with Spark's own Parquet writer."""
+    """Run a plain batch job: read the whole topic, parse with ``from_json``, write with Spark's own Parquet writer."""
     session = _session(task, mark)
     options = {**_source(task), "endingOffsets": "latest"}
     rows = _rows(session.read.format("kafka").options(**options).load())
@@ -71,7 +72,7 @@ def batch(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def streaming(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """The same with Structured Streaming, which ends when it has read the whole topic."""
+    """Do the same with Structured Streaming, which ends when it has read the whole topic."""
     session = _session(task, mark)
     rows = _rows(session.readStream.format("kafka").options(**_source(task)).load())
     query = (
@@ -87,7 +88,7 @@ def streaming(task: dict[str, Any], mark: Callable[[str], None]) -> None:
 
 
 def noop(task: dict[str, Any], mark: Callable[[str], None]) -> None:
-    """Reading alone: no job on this source can be faster."""
+    """Only read: no job on this source can be faster."""
     session = _session(task, mark)
     options = {**_source(task), "endingOffsets": "latest"}
     session.read.format("kafka").options(**options).load().write.format("noop").mode("overwrite").save()
@@ -124,7 +125,7 @@ def _source(task: dict[str, Any]) -> dict[str, str]:
 
 
 def _rows(records: Any) -> Any:
-    """The columns that Tidemark writes, and two for the folders."""
+    """Return the columns that Tidemark writes, and two for the folders."""
     from pyspark.sql import functions as f
 
     parsed = records.select(

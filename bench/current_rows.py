@@ -1,8 +1,8 @@
-"""Measures tables of current rows in Iceberg and Delta: a manifest that changes some keys, beside Spark's `MERGE INTO`.
+"""Measures tables of current rows in Iceberg and Delta: a manifest that changes some keys, and Spark's `MERGE INTO`.
 
-Each format has two tables with the same rows: one of Tidemark, one of Spark. Tidemark's side is the process that
-publishes, from the end of staging to the end of the manifest. Spark merges the same staged files, in a session that
-stays up.
+Each format has two tables with the same rows: one of Tidemark, one of Spark. For Tidemark, it measures the publishing
+process from the end of staging to the end of the manifest. Spark merges the same staged files, in a session that stays
+up.
 """
 
 import json
@@ -68,7 +68,7 @@ COMPARED = "SELECT count(*), sum(id), sum(amount), sum(_offset) FROM {table}"
 
 
 def measure(postgres: Postgres, folder: Path, rows: int, changed: Sequence[int], runs: int) -> list[dict[str, Any]]:
-    """Seconds and processor seconds of each change, of both sides, which take turns.
+    """Return seconds and processor seconds of each change for both sides, which take turns.
 
     Raises ``WrongResult`` unless both tables of a format have the same rows in the end.
     """
@@ -124,7 +124,9 @@ class CurrentRows:
         self._database = database
 
     def publish(self, ids: range) -> tuple[dict[str, float], Path]:
-        """Publish a new version of these rows: what it took once they were staged, and a copy of what was staged."""
+        """Publish a new version of these rows. Return the time after they were staged, and the folder with a copy of
+        the staged files.
+        """
         start = self._source.append(ids)
         context = Context(self._pipeline, self._database, self._source, (self._sink,))
         [manifest_id] = plan(context, Tick(str(start), RunKind.MANUAL, None)).manifests
@@ -145,12 +147,12 @@ class CurrentRows:
 
 
 def _spread(rows: int, count: int) -> range:
-    """So many keys, evenly over all."""
+    """Return ``count`` keys, spread evenly over all."""
     return range(0, rows, rows // count)[:count]
 
 
 def _batches(ids: range, start: int) -> Iterator[pa.RecordBatch]:
-    """A record of each of these rows; ``start`` is the offset of the first."""
+    """Yield a record for each of these rows; ``start`` is the offset of the first."""
     for first in range(0, len(ids), BATCH):
         part = ids[first : first + BATCH]
         count, offsets = len(part), range(start + first, start + first + len(part))
@@ -171,14 +173,14 @@ def _value(number: int, offset: int) -> bytes:
 
 
 class Changes(MemorySource):
-    """The records of all manifests: planning and publishing compare the last one of each with the source."""
+    """The records of all manifests: planning and publishing compare the last record of each with the source."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__(pipeline, 1, 0)
         self._ids: dict[int, range] = {}
 
     def append(self, ids: range) -> int:
-        """The offset of the first."""
+        """Append a record for each id, and return the offset of the first."""
         start = self.end
         self._ids[start] = ids
         self.end += len(ids)
@@ -192,7 +194,7 @@ class Changes(MemorySource):
 
 
 class Clock:
-    """What has passed since it was made; ``processor`` gives the processor time so far."""
+    """The time since it was created; ``processor`` returns the processor time so far."""
 
     def __init__(self, processor: Callable[[], float]) -> None:
         self._processor = processor
@@ -213,7 +215,7 @@ class Spark:
         return processor_seconds(self._process.pid)
 
     def sql(self, statement: str, staged: Path | None = None) -> Any:
-        """The rows of a statement, whose view ``staged`` has the files of a folder."""
+        """Return the rows of a statement, whose view ``staged`` has the files of a folder."""
         return self.send({"statement": statement, "staged": staged and str(staged)})
 
     def send(self, task: dict[str, Any]) -> Any:
@@ -243,7 +245,7 @@ def _spark(dsn: str, folder: Path) -> Iterator[Spark]:
 
 
 def _settings(dsn: str, folder: Path) -> dict[str, str]:
-    """One session has both formats."""
+    """Return the settings of one session with both formats."""
     catalog = {"type": "jdbc", "warehouse": f"{folder}/warehouse", **jdbc_options(dsn)}
     return {
         "spark.driver.extraClassPath": ":".join(f"{fetch_for_tests(name, STATE)}/*" for name in SINKS),

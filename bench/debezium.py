@@ -1,4 +1,4 @@
-"""The same records as changes of a row that Debezium tells, as its connector for PostgreSQL writes them."""
+"""The same records as Debezium's changes of a row, in the form in which its connector for PostgreSQL writes them."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def avro_schema(row: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an envelope; ``row`` is that of the record inside it."""
+    """Return the schema of an envelope; ``row`` is the schema of the record inside it."""
     source = {"type": "record", "name": "Source", "fields": [{"name": name, "type": kind}
                                                             for name, kind in _SOURCE.items()]}  # fmt: skip
     fields = {
@@ -34,7 +34,7 @@ def avro_schema(row: dict[str, Any]) -> dict[str, Any]:
 def encoders(
     values: list[bytes], records: list[dict[str, Any]], avro_row: dict[str, Any], frame: bytes
 ) -> dict[str, Callable[[int], bytes]]:
-    """For each of ``FORMATS`` what writes the record of a number."""
+    """Return, for each of ``FORMATS``, a function that encodes the record with a number."""
     schema = fastavro.parse_schema(avro_schema(avro_row))
     beside = json.dumps(_connect_schema(), separators=(",", ":")).encode()
 
@@ -69,7 +69,7 @@ def _source(at: int) -> dict[str, Any]:
 
 
 def _connect_schema() -> dict[str, Any]:
-    """The schema that Kafka Connect's converter of JSON writes beside each record (``schemas.enable``)."""
+    """Return the schema that Kafka Connect's JSON converter writes beside each record (``schemas.enable``)."""
     row = [{"field": name, "type": kind, "optional": name in ("session", "referrer")} for name, kind in _KINDS.items()]
     row[1] |= {"name": "io.debezium.time.ZonedTimestamp", "version": 1}
     source = [{"field": name, "type": kind.replace("long", "int64"), "optional": False}

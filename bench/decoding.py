@@ -1,9 +1,9 @@
-"""What each registered decoder costs, in one process: the same records in every format, alone and in the whole pass.
+"""Measures the cost of each registered decoder in one process: the same records in every format, alone and in the whole
+pass.
 
-Beside them the same rows in an envelope of Debezium. No key is decoded, of which a pipeline with an envelope has one.
-
-The pass is ``processing/processor.py`` without a sink. Figures are processor time, of which other work on the machine
-takes less than of seconds, and the decoders take turns, so that it affects all of them.
+The same rows are also measured in an envelope of Debezium, without decoding keys, of which a pipeline with an envelope
+has one. The pass is ``processing/processor.py`` without a sink. Figures are processor time, which other work on the
+machine affects less than seconds. The decoders take turns, so that it affects all of them.
 """
 
 import json
@@ -37,7 +37,7 @@ from tidemark.times.event_time import INSTANT
 FORMATS = (*DECODERS, *debezium.FORMATS)
 BATCH = 50_000  # as many as a task of Spark gets
 FRAME = b"\0\0\0\0\7"
-_REGISTRY = {"url": "http://none"}  # all schemas are pinned: it is never asked
+_REGISTRY = {"url": "http://none"}  # never asked, because all schemas are pinned
 _AVRO = {
     "type": "record", "name": "Event", "fields": [
         {"name": "id", "type": "long"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
@@ -63,7 +63,9 @@ _JSON_SCHEMA = {
 
 
 def measure(count: int, runs: int) -> dict[str, dict[str, float]]:
-    """By format: ``decoder`` and ``pass`` in microseconds a record, the median of the runs, and ``bytes`` a record."""
+    """Return, by format, ``decoder`` and ``pass`` in microseconds per record, the median of the runs, and ``bytes`` per
+    record.
+    """
     values = [message.value for message in messages(count)]
     records = [_read(value) for value in values]
     configs, batches = configurations(), {}
@@ -84,7 +86,7 @@ def measure(count: int, runs: int) -> dict[str, dict[str, float]]:
 
 
 def configurations() -> dict[str, dict[str, Any]]:
-    """``decode`` of an order, for each format: with framed records where a format has a registry."""
+    """Return ``decode`` of an order for each format, with framed records if a format has a registry."""
     envelope = {"envelope": {"kind": "debezium"}}
     plain = {
         "avro": _registered("avro", "AVRO", json.dumps(_AVRO)),
@@ -102,7 +104,7 @@ def configurations() -> dict[str, dict[str, Any]]:
 
 
 def encoders(values: list[bytes], records: list[dict[str, Any]]) -> dict[str, Callable[[int], bytes]]:
-    """For each format what writes the record of a number."""
+    """Return, for each format, a function that encodes the record with a number."""
     schema = fastavro.parse_schema(_AVRO)
     content = FileDescriptorSet(file=[_copy(TIMESTAMP), _file()]).SerializeToString()
     event: Any = GetMessageClass(message_descriptor(content, "bench.Event"))
@@ -155,7 +157,7 @@ def _read(value: bytes) -> dict[str, Any]:
 
 
 def _batches(values: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """As a task of Spark gets them: a partition after the other."""
+    """Yield batches as a task of Spark gets them: one partition after the other."""
     for start in range(0, len(values), BATCH):
         part = values[start : start + BATCH]
         count = len(part)

@@ -1,4 +1,4 @@
-"""Measures how many files `tidemark run` writes, and what they cost, with one partition a task and with several."""
+"""Measures how many files `tidemark run` writes, and their cost, with one partition per task and with several."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ from sandbox.demo import flights
 from sandbox.services.broker import Broker
 
 MESSAGES = {(200_000, 100): "many", (2_000_000, PARTITIONS): "few"}  # (messages, partitions): topic
-DAYS = 366  # of the flights in UTC, each with a folder
+DAYS = 366  # days of the flights in UTC, each with a folder
 GROUPINGS = {"a task for each partition": {"records_per_task": 1}, "tasks as they are made": {}}
 
 
 class Runs(Protocol):
-    """What ``bench.__main__.Bench`` has for this part."""
+    """The methods of ``bench.__main__.Bench`` that this part uses."""
 
     beside: Path | None
     broker: Broker
@@ -29,7 +29,7 @@ class Runs(Protocol):
 
 
 def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
-    """Both groupings in turn, for each set of messages, and the checkout beside this one where there is one."""
+    """Measure both groupings in turn, for each set of messages, and the other checkout if there is one."""
     contenders = [(name, "tidemark", spark) for name, spark in GROUPINGS.items()]
     if bench.beside is not None:
         contenders.append(("the checkout beside", "beside", {}))
@@ -51,7 +51,7 @@ def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
 
 
 def _of_flights() -> dict[str, Any]:
-    """What the pipeline of `make run` has in its file."""
+    """Return the settings from the pipeline file of `make run`."""
     pipelines = CHECKOUT / "include" / "pipelines"
     demo = yaml.safe_load((pipelines / "flights.yaml").read_text())
     [sink] = demo["sinks"]

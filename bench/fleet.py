@@ -1,9 +1,9 @@
 """Measures a fleet: many pipelines that are due at the same moment, in a real Airflow over one Spark Connect server.
 
-Each pipeline has a file, a topic and 1,000 new records of its own. What is measured is one hour of all of them: how
-long it takes, the processor time of each kind of process, the sessions and statements of the manifest database. Before
-that one pipeline is triggered by hand, and at the end Airflow's DAG processor parses 1,000 files. All is counted: each
-manifest must be done, and each record must be in the lake once.
+Each pipeline has a file, a topic and 1,000 new records of its own. One hour of all of them is measured: its duration,
+the processor time of each kind of process, the sessions and statements of the manifest database. Before that, one
+pipeline is triggered by hand. At the end, Airflow's DAG processor parses 1,000 files. All is counted: each manifest
+must be done, and each record must be in the lake once.
 """
 
 import json
@@ -41,7 +41,7 @@ from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.loader import find
 
 PIPELINES = 200
-RECORDS = 1_000  # new ones of each pipeline
+RECORDS = 1_000  # new records of each pipeline
 PARTITIONS = 2
 PARSED = 1_000  # pipeline files that the DAG processor reads at the end
 POOL, SLOTS = "fleet", 2  # manifests at work at once
@@ -54,7 +54,7 @@ COLUMNS = ("plan", "process", "close")
 
 
 def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int, runs: int) -> dict[str, Any]:
-    """The figures of so many pipelines, and of so many runs by hand.
+    """Return the figures for ``pipelines`` pipelines, and for ``runs`` runs by hand.
 
     Raises ``WrongResult`` unless all runs succeed and all counts are right.
     """
@@ -76,7 +76,9 @@ def measure(postgres: Postgres, broker: Broker, folder: Path, pipelines: int, ru
 
 @contextmanager
 def _services(folder: Path, dsn: str, metadata: str, broker: Broker) -> Iterator[tuple[Airflow, SparkServer]]:
-    """A Spark Connect server and an Airflow with an empty folder of pipelines and its connections and pools."""
+    """Start a Spark Connect server, and an Airflow with an empty folder of pipelines and the needed connection and
+    pool.
+    """
     environment = {
         "TIDEMARK_DB": dsn,
         "TIDEMARK_HOME": str(folder),
@@ -113,9 +115,10 @@ class Fleet:
         self.due = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=1)
 
     def deploy(self, pipelines: int) -> None:
-        """Topics, files and DAGs, which are paused; each pipeline was planned once, an hour earlier, and read nothing.
+        """Create topics, files and DAGs, which are paused. Plan each pipeline once, for an hour earlier, without any
+        records.
 
-        So the hour has no first plans, which look for more than others.
+        So the measured hour has no first plans, which look for more than others.
         """
         self.names = [f"fleet-{number:04}" for number in range(pipelines)]
         topics = [*self.names, SINGLE]
@@ -157,7 +160,7 @@ class Fleet:
         _tell(f"{dags} DAGs are known")
 
     def by_hand(self, runs: int) -> list[dict[str, float]]:
-        """The seconds from a trigger to the end of its run, and of each task; the first run is not measured."""
+        """Return the seconds from a trigger to the end of its run, and of each task. The first run is not measured."""
         self.airflow.unpause(SINGLE)
         measured = []
         for number in range(runs + 1):
@@ -175,7 +178,9 @@ class Fleet:
         return measured[1:]
 
     def hour(self) -> dict[str, Any]:
-        """All pipelines are due at once: the figures of their runs, when all have ended well and all is counted."""
+        """Make all pipelines due at once. Return the figures of their runs, when all have succeeded and all is
+        counted.
+        """
         self._produce(self.names, self.due)
         log = self.postgres.log.stat().st_size
         used = self._used()
@@ -213,14 +218,16 @@ class Fleet:
             time.sleep(2)
 
     def _refuse_failed(self) -> None:
-        """Raise, with the log of a failed task, if there is one."""
+        """Raise ``WrongResult``, with the log of a failed task if there is one."""
         for task in self.airflow.task_instances_of_all(state="failed"):
             text = self.airflow.task_log(task["dag_id"], task["dag_run_id"], task)[-3000:]
             raise WrongResult(f"{task['dag_id']} {task['task_id']} failed:\n{text}", next_step="read the log above")
         raise WrongResult(f"not all runs have ended well after {PATIENCE_S} s", next_step=f"read {self.airflow.logs}")
 
     def _used(self) -> dict[str, float]:
-        """The processor time so far, by kind of process: tasks are below the scheduler, as its executor starts them."""
+        """Return the processor time so far, by kind of process. Tasks are children of the scheduler, whose executor
+        starts them.
+        """
         scheduler = self.airflow.pid("scheduler")
         own = _own_seconds(scheduler)
         return {
@@ -234,7 +241,7 @@ class Fleet:
         }
 
     def _counted(self) -> dict[str, int]:
-        """What the database and the lake say; raises ``WrongResult`` unless each record is there once."""
+        """Return the counts of the database and the lake. Raises ``WrongResult`` unless each record is there once."""
         with ManifestDatabase(self.dsn, "bench") as database:
             manifests = [manifest for name in self.names for manifest in database.manifests.page(name, limit=RECORDS)]
         done = [manifest for manifest in manifests if manifest.state is ManifestState.DONE]
@@ -261,11 +268,11 @@ class Fleet:
         return counted
 
     def parsed(self, files: int) -> dict[str, float]:
-        """How long the DAG processor takes to read so many pipeline files once more, when it knows their DAGs.
+        """Measure how long the DAG processor takes to read ``files`` pipeline files again, when it knows their DAGs.
 
-        ``seconds``: of the file that has the DAGs, as Airflow tells it. Processor time until all is idle again:
-        ``reading`` of the processes that read the DAG files, both of them; ``storing`` of the DAG processor itself,
-        which compares what they read with what is stored.
+        ``seconds``: for the file that has the DAGs, by Airflow. Processor time until all is idle again: ``reading``, of
+        the processes that read the DAG files, both of them; ``storing``, of the DAG processor itself, which compares
+        their result with the stored DAGs.
         """
         for number in range(len(self.names) + 1, files):
             self._write(f"parsed-{number:04}", "0 * * * *")
@@ -287,7 +294,7 @@ class Fleet:
         return figures
 
     def _read_and_stored(self) -> tuple[float, float]:
-        """The processor time so far of the DAG processor's children, and its own."""
+        """Return the processor time so far of the DAG processor's children, and its own."""
         pid = self.airflow.pid("dag-processor")
         own = _own_seconds(pid)
         return processor_seconds(pid) - own, own
@@ -303,7 +310,7 @@ class Fleet:
         wait_until(idle, "the DAG processor to be idle", timeout=600, interval=3)
 
     def _produce(self, topics: Sequence[str], end: datetime) -> None:
-        """Send each topic its records, with events and timestamps spread over the hour that ends then."""
+        """Send its records to each topic, with events and timestamps spread over the hour that ends at ``end``."""
         producer = self.broker.producer(
             enable_idempotence=True, compression_type="lz4", linger_ms=20, queue_buffering_max_messages=1_000_000
         )
@@ -316,7 +323,9 @@ class Fleet:
 
 
 def records_of_hour(start: datetime) -> Iterator[tuple[int, bytes, bytes]]:
-    """(timestamp in ms, key, value) of the records of one hour, in order: those of the other parts, at other times."""
+    """Yield (timestamp in ms, key, value) of the records of one hour, in order: the records of the other parts at other
+    times.
+    """
     for number, message in enumerate(messages(RECORDS)):
         at = start + HOUR * number / RECORDS
         value = {**json.loads(message.value), "at": at.isoformat(timespec="milliseconds")}
@@ -324,7 +333,7 @@ def records_of_hour(start: datetime) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def most_at_once(intervals: Iterable[tuple[datetime, datetime]]) -> int:
-    """How many of the intervals, half-open, share a moment at most."""
+    """Return the largest number of intervals, half-open, that share a moment."""
     changes = sorted(change for start, end in intervals for change in ((start, 1), (end, -1)))
     most = now = 0
     for _, change in changes:
@@ -334,7 +343,7 @@ def most_at_once(intervals: Iterable[tuple[datetime, datetime]]) -> int:
 
 
 def per_run(sessions: Iterable[LoggedSession], runs: int) -> dict[str, dict[str, float]]:
-    """Sessions and statements of one run, by the task that had them."""
+    """Return sessions and statements of one run, by task."""
     sums: dict[str, dict[str, float]] = {}
     for session in sessions:
         of_task = sums.setdefault(session.task, {"sessions": 0.0, "statements": 0.0})
@@ -344,12 +353,12 @@ def per_run(sessions: Iterable[LoggedSession], runs: int) -> dict[str, dict[str,
 
 
 def _own_seconds(pid: int) -> float:
-    """The processor time of a process without its children."""
+    """Return the processor time of a process without its children."""
     return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 def _seconds_of(tasks: Sequence[TaskInstance]) -> dict[str, float]:
-    """The median time of the tasks of each name."""
+    """Return the median time of the tasks of each name."""
     return {
         name: statistics.median(_length(_interval(task)) for task in tasks if task["task_id"] == name)
         for name in COLUMNS

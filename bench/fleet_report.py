@@ -10,7 +10,7 @@ FILES, LONGEST_PARSE_S = 1_000, 10.0
 
 
 def text(of: dict[str, Any]) -> str:
-    """All figures of one measurement."""
+    """Return all figures of one measurement."""
     return "\n\n".join(
         [_runs(of), _processor(of["processor"]), _database(of["database"]), _by_hand(of), _parsing(of["parsing"])]
     )

@@ -18,7 +18,7 @@ NO_COMPILER = f"this Java has no compiler (module {COMPILER}), a JDK has one"
 HADOOP = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar")  # Parquet names classes of Hadoop's
 OPTIONS = (
     "-Xmx1g",  # the heap of a local Spark, by default
-    # Flink's own scripts open these, too; the job reads no private field of others.
+    # Flink's own scripts open these packages too; the job reads no private field of other packages.
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.util=ALL-UNNAMED",
     "--add-opens=java.base/java.time=ALL-UNNAMED",
@@ -26,7 +26,7 @@ OPTIONS = (
 
 
 def missing() -> str | None:
-    """Why the job cannot be run on this machine; None when it can."""
+    """Return why the job cannot run on this machine, or None."""
     modules = subprocess.run([java(), "--list-modules"], capture_output=True, text=True).stdout
     return None if f"{COMPILER}@" in modules else NO_COMPILER
 
@@ -36,7 +36,9 @@ def version() -> str:
 
 
 def command(state: Path, folder: Path) -> list[str]:
-    """What runs the job; the file of a task must follow. Fetches the jars and compiles into ``folder``."""
+    """Return the command of the job, which the file of a task must follow. Fetches the jars and compiles into
+    ``folder``.
+    """
     ensure(state, [SET])
     jars = sorted((state / "jars" / SET).glob("*.jar"))
     jars += [path for pattern in HADOOP for path in pyspark_jars().glob(pattern)]

@@ -1,7 +1,7 @@
 """Measures a group: many small topics in one file, planned and then run by hand, in one session of Spark.
 
-The run is one of all topics, and once more when nothing is new. All rows of the lake are counted. The DAG of the file
-is made as Airflow's DAG processor makes it.
+The run covers all topics; a second run has nothing new. All rows of the lake are counted. The DAG of the file is made
+as Airflow's DAG processor makes it.
 """
 
 import os
@@ -29,7 +29,7 @@ from tidemark.database.migrate import migrate
 MEMBERS = 200
 RECORDS = 200  # of each topic
 NAME = "bench"
-# The second run of a key processes what the plan of this key has stored.
+# The run with the key of the plan processes what that plan has stored.
 STEPS = {
     "plan": ("plan", NAME, "--run-key", "first"),
     "run": ("run", NAME, "--run-key", "first"),
@@ -46,7 +46,9 @@ Fill = Callable[[str, int, int], None]
 
 
 def measure(postgres: Postgres, broker: Broker, fill: Fill, folder: Path, members: int) -> dict[str, Any]:
-    """The seconds and the processor time of each step; raises ``WrongResult`` unless each record is there once."""
+    """Return the seconds and the processor time of each step. Raises ``WrongResult`` unless each record is there
+    once.
+    """
     home = Path(tempfile.mkdtemp(prefix="group-", dir=folder))
     for number in range(members):
         fill(f"{NAME}-{number:04}", RECORDS, 1)
@@ -88,7 +90,7 @@ def _file(servers: str, root: str) -> dict[str, Any]:
 
 
 def _dag(environment: Mapping[str, str]) -> dict[str, float]:
-    """The processor time of making the DAG, after all imports, and its tasks."""
+    """Return the processor time to make the DAG, after all imports, and the number of its tasks."""
     command = [sys.executable, "-c", DAG]
     made = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
     if made.returncode != 0:

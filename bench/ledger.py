@@ -1,9 +1,9 @@
-"""Measures what a long history costs: how many blocks PostgreSQL touches for each thing that people and runs do.
+"""Measures the cost of a long history: how many blocks PostgreSQL touches for each operation of users and runs.
 
 The same pipeline is filled twice by SQL, as planning and publishing would have left it, once with ten times as much.
-Each statement of a verb is explained when it runs (``EXPLAIN (ANALYZE, BUFFERS)``, rolled back), with its own values
-and before its own effect. Blocks of 8 KiB, from the disk or not, do not depend on what else the machine does: a
-statement is flat when it touches as many with the long history.
+Each statement is explained when it runs (``EXPLAIN (ANALYZE, BUFFERS)``, rolled back), with its own values and before
+its own effect. Blocks of 8 KiB, from the disk or not, do not depend on other load on the machine. A statement is flat
+if it touches as many with the long history.
 """
 
 import json
@@ -62,13 +62,13 @@ from tidemark.views.open_metrics import measured
 from tidemark.views.pipelines import pipeline_view
 
 PARTITIONS = 10
-RANGES = 1_000_000  # of the long history; the short one has a tenth
+RANGES = 1_000_000  # ranges of the long history; the short one has a tenth
 FEWER = 10
-GROWS = 2.0  # a statement that touches so many times the blocks, and at least MANY more, is not flat
+GROWS = 2.0  # a statement with so many times the blocks, and at least MANY more, is not flat
 MANY = 100
 NOT_EXPLAINED = ("set_actor", "lock_attempt", "unlock_attempt")  # session locks would be taken twice
 
-# The second sink has all that the first has; one manifest in a hundred was replayed, with equal rows.
+# The second sink has the same output as the first; one manifest in a hundred was replayed, with equal rows.
 SECOND_SINK = """
 SET session_replication_role = replica;
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, sinks, started_at, ended_at)
@@ -84,11 +84,11 @@ SET session_replication_role = DEFAULT;
 
 @dataclass
 class Cost:
-    """Blocks of each statement of one verb."""
+    """The blocks of each statement of one operation."""
 
     statements: int = 0
     blocks: dict[str, int] = field(default_factory=dict)
-    whole_tables: set[str] = field(default_factory=set)  # statement and table, where it reads all of a table
+    whole_tables: set[str] = field(default_factory=set)  # statements that read all of a table, with its name
 
     @property
     def sum(self) -> int:
@@ -137,7 +137,7 @@ def _whole_tables(node: dict[str, Any]) -> Iterator[str]:
 
 
 def measure(postgres: Postgres, ranges: int = RANGES, partitions: int = PARTITIONS) -> dict[str, Any]:
-    """The verbs with a tenth of the history, and with all of it."""
+    """Measure the operations with a tenth of the history, and with all of it."""
     few, many = (_verbs(postgres, number // partitions, partitions) for number in (ranges // FEWER, ranges))
     verbs = [_compared(name, few[name], many[name]) for name in many]
     return {"ranges": ranges, "fewer": ranges // FEWER, "partitions": partitions, "verbs": verbs}
@@ -156,7 +156,7 @@ def _compared(name: str, few: Cost, many: Cost) -> dict[str, Any]:
 
 
 def _file(folder: str) -> dict[str, Any]:
-    """The pipeline file: two sinks, since a replay may have reached only one of them."""
+    """Return the pipeline file. It has two sinks, because a replay may have reached only one of them."""
     first = planning.file(f"{folder}/lake")
     layout = first["sinks"][0]["files"]["layout"]
     second = {"name": "second", "root": f"{folder}/second", "layout": layout}
@@ -188,13 +188,15 @@ def _fill(pipeline: Pipeline, dsn: str, folder: Path, manifests: int, partitions
         plan(context, Tick("first", RunKind.MANUAL, None))
     newest_first = planning.fill(dsn, partitions, manifests)
     for lake in ("lake", "second"):
-        planning.write_records(folder / lake, sorted(newest_first))  # what lacks one would be put in order first
+        planning.write_records(
+            folder / lake, sorted(newest_first)
+        )  # a manifest without a record would be repaired first
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / f"{NAME}.yaml").write_text(yaml.safe_dump(_file(str(folder))))
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         for statements in (pages.RUNS, SECOND_SINK):
             connection.execute(statements.encode())
-        connection.execute("SELECT count_done()")  # no trigger has
+        connection.execute("SELECT count_done()")  # no trigger has counted these rows
         connection.execute("VACUUM ANALYZE")
 
 
@@ -204,7 +206,7 @@ def _context(pipeline: Pipeline, database: ManifestDatabase, source: MemorySourc
 
 
 def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int, partitions: int) -> dict[str, Cost]:
-    """What a run does, and what commands ask."""
+    """Measure what a run does, and what commands ask."""
     costs: dict[str, Cost] = {}
     source = MemorySource(pipeline, partitions, manifests * RANGE_RECORDS + NEW_RECORDS)
     with ManifestDatabase(dsn, "bench") as database:
@@ -262,7 +264,7 @@ def _of_runs(explained: Explained, pipeline: Pipeline, dsn: str, manifests: int,
 
 
 def _listed(database: ManifestDatabase, selection: ManifestSelection) -> None:
-    """A page of ``tidemark manifests``, with the counts below it."""
+    """Read a page of ``tidemark manifests``, with the counts below it."""
     page = database.manifests.page(NAME, selection, limit=50)
     manifest_views(database, page)
     if page and database.manifests.count(NAME, selection, most=1, after=page[-1].id):
@@ -274,7 +276,7 @@ def _of_page(explained: Explained, manifests: int, partitions: int) -> dict[str,
     with pages.client(manifests * RANGE_RECORDS, partitions) as client:
         for name, address in pages.views(manifests, manifests).items():
             with explained.of():
-                client.get("/")  # what it keeps for some seconds is kept now
+                client.get("/")  # fill what the page caches for some seconds
             with explained.of() as costs[f"page: {name}"]:
                 answer = client.get(address)
             assert answer.status_code == 200, (address, answer.text)
@@ -296,11 +298,11 @@ def _batch(covered: Range) -> pa.RecordBatch:
 
 
 def main(ranges: int) -> None:
-    """``python -m bench.ledger RANGES``: the figures as JSON, with a database of their own."""
+    """Print the figures as JSON, measured with a database of their own: ``python -m bench.ledger RANGES``."""
     with (
         tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
         Postgres(Path(folder)) as postgres,
-        redirect_stdout(sys.stderr),  # where Airflow's log lines go then
+        redirect_stdout(sys.stderr),  # so that Airflow's log lines go there
     ):
         figures = measure(postgres, ranges)
     print(json.dumps(figures, indent=1))

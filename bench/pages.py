@@ -1,7 +1,7 @@
-"""Measures the page in Airflow with a long history: the time that its app takes for each view, without Airflow's share.
+"""Measures the page in Airflow with a long history: the time of its app for each view, without Airflow's share.
 
-The database is a real PostgreSQL, filled by SQL as planning and publishing would. Who asks, and what Kafka answers, is
-made up: that is not the page's work.
+The database is a real PostgreSQL, filled by SQL as planning and publishing would. The user and Kafka's answers are made
+up, because they are not the page's work.
 """
 
 import statistics
@@ -38,7 +38,7 @@ REPEATS = 5
 PIPELINE = f"/pipelines/{NAME}"
 FIRST_HOUR = datetime(2024, 1, 1, tzinfo=UTC)
 
-# Each manifest has a run of its own, one an hour up to now, and an hour of event time, all complete.
+# Each manifest has a run of its own, one per hour up to now, and an hour of event time; all hours are complete.
 RUNS = """
 SET session_replication_role = replica;
 INSERT INTO run (pipeline, run_key, kind, cut_at, planned_up_to, planned_at, reached, manifests, covered_by, notes, lag,
@@ -67,8 +67,9 @@ SET session_replication_role = DEFAULT;
 
 
 def views(newest: int, manifests: int) -> dict[str, str]:
-    """What people and programs open, by its name in the table: each address that the app answers, except files and
-    starting a run."""
+    """Return the addresses that users and programs open, by their names in the table: every address of the app, except
+    files and the start of a run.
+    """
     middle = newest - manifests // 2
     day = (
         f"since={datetime.now(UTC) - timedelta(days=3):%Y-%m-%d}&until={datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
@@ -117,7 +118,7 @@ def views(newest: int, manifests: int) -> dict[str, str]:
 
 
 def measure(postgres: Postgres, manifests: int = MANIFESTS, partitions: int = PARTITIONS) -> list[dict[str, Any]]:
-    """The median time of each view, in seconds, and the size of its answer."""
+    """Return the median time of each view, in seconds, and the size of its answer."""
     with postgres.temporary_database("pages") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         newest = _fill(dsn, Path(folder), manifests, partitions)
         variables = {
@@ -129,7 +130,7 @@ def measure(postgres: Postgres, manifests: int = MANIFESTS, partitions: int = PA
 
 
 def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
-    """Returns the id of the newest manifest."""
+    """Fill the database. Return the id of the newest manifest."""
     migrate(dsn)
     pipeline = planning.pipeline(str(folder / "lake"))
     source = planning.MemorySource(pipeline, partitions, 0)
@@ -142,7 +143,7 @@ def _fill(dsn: str, folder: Path, manifests: int, partitions: int) -> int:
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute(RUNS.encode())
         connection.execute(FAILED.encode())  # the 20 newest manifests
-        connection.execute("SELECT count_done()")  # no trigger has
+        connection.execute("SELECT count_done()")  # no trigger has counted these rows
         connection.execute("VACUUM ANALYZE")
         row = connection.execute("SELECT max(id) FROM manifest").fetchone()
         assert row is not None
@@ -166,7 +167,7 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
 
 @contextmanager
 def client(end: int, partitions: int) -> Iterator[Any]:
-    """Asks the page's app in this process; ``end``: that of each partition in Kafka."""
+    """Yield a client of the page's app in this process; ``end`` is the end of each partition in Kafka."""
     # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.api_fastapi.core_api.security import get_user

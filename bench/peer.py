@@ -1,7 +1,8 @@
-"""A session of Spark that stays up, for `bench.current_rows`: JSON a line in, and a line out when it is done.
+"""A session of Spark that stays up, for `bench.current_rows`: it reads a line of JSON, and writes a line when it is
+done.
 
-The first line has the settings. Each further line has a ``statement``, and ``staged``, the folder of its view of that
-name, or null; the answer has its rows.
+The first line has the settings. Each further line has a ``statement``, and ``staged``, the folder for its view of that
+name, or null. The answer has the statement's rows.
 """
 
 import json

@@ -82,7 +82,7 @@ class MemorySource(Source):
 
 
 def measure(postgres: Postgres, partitions: int, ranges: int) -> dict[str, Any]:
-    """The median time of ``REPEATS`` plans, each with new records, and how PostgreSQL read the ranges."""
+    """Return the median time of ``REPEATS`` plans, each with new records, and how PostgreSQL read the ranges."""
     with postgres.temporary_database("plan") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as lake:
         migrate(dsn)
         chosen = pipeline(lake)
@@ -120,7 +120,7 @@ def _one_plan(pipeline: Pipeline, dsn: str, source: MemorySource, sink: Sink, nu
 
 
 def file(lake: str) -> dict[str, Any]:
-    """The pipeline file."""
+    """Return the pipeline file."""
     return {
         "pipeline": NAME,
         "source": {"kafka": {"bootstrap_servers": "memory:9092", "topics": [NAME]}},
@@ -134,7 +134,7 @@ def pipeline(lake: str) -> Pipeline:
 
 
 def fill(dsn: str, partitions: int, manifests: int) -> list[int]:
-    """Insert done manifests, each with a range of every chain; their ids, the newest first."""
+    """Insert done manifests, each with a range of every chain. Return their ids, newest first."""
     with psycopg.connect(dsn, autocommit=True, options="-c search_path=tidemark") as connection:
         connection.execute("SELECT set_config('bench.manifests', %s, false)", [str(manifests)])
         connection.execute("SELECT set_config('bench.records', %s, false)", [str(RANGE_RECORDS)])
@@ -147,7 +147,7 @@ def fill(dsn: str, partitions: int, manifests: int) -> list[int]:
 
 
 def write_records(lake: Path, ids: Sequence[int]) -> None:
-    """The records of manifests in a lake: empty files, because ``plan`` reads only their names."""
+    """Write the records of manifests into a lake: empty files, because ``plan`` reads only their names."""
     for manifest_id in ids:
         path = lake / str(RecordName(NAME, manifest_id, 1))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,14 +155,14 @@ def write_records(lake: Path, ids: Sequence[int]) -> None:
 
 
 def _scans(dsn: str) -> int:
-    """The number of sequential scans of the table of ranges by sessions that have ended."""
+    """Return the number of sequential scans of the table of ranges, by sessions that have ended."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'manifest_range'").fetchone()
     return int(row[0]) if row else 0
 
 
 def _nodes(dsn: str, partitions: int, end: int) -> dict[str, list[str]]:
-    """How PostgreSQL plans to read ``manifest_range``, for each query of planning that uses it."""
+    """Return how PostgreSQL plans to read ``manifest_range``, for each query of planning that uses it."""
     values: dict[str, dict[str, Any]] = {
         "chains": {"pipeline_name": NAME},
         "covering_manifests": {"chains": list(range(1, partitions + 1)), "ends": [end] * partitions},

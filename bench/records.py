@@ -1,6 +1,6 @@
 """The records that every contender reads: the same for the same seed, about 170 bytes of JSON each.
 
-Events are spread evenly over ``HOURS`` hours, in order, as in a backlog. One of a hundred is late: it arrives in Kafka
+Events are spread evenly over ``HOURS`` hours, in order, as in a backlog. One in a hundred is late: it arrives in Kafka
 between two and five hours after it happened.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 HOURS = 30
 PARTITIONS = 4
-SMALL_MESSAGES = 1_000  # of the topic where what counts is how long a contender takes to start
+SMALL_MESSAGES = 1_000  # in the topic for measuring how long a contender takes to start
 START_S = 1_709_251_200  # 2024-03-01 00:00 UTC
 LATE_EVERY = 100
 ALLOWED_LATENESS_S = 3_600
@@ -25,7 +25,7 @@ COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
 
 @dataclass(frozen=True)
 class Message:
-    """``stamp_ms`` is the timestamp of the source, in milliseconds since 1970."""
+    """A record; ``stamp_ms`` is the timestamp of the source, in milliseconds since 1970."""
 
     partition: int
     key: bytes
@@ -34,7 +34,7 @@ class Message:
 
 
 def messages(count: int, seed: int = 2026) -> Iterator[Message]:
-    """``count`` records, spread over the partitions in turn."""
+    """Yield ``count`` records, spread over the partitions in turn."""
     chance = random.Random(seed)  # noqa: S311 -- the same records every time, no secrets
     for number in range(count):
         bits = chance.getrandbits(64)

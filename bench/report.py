@@ -18,7 +18,7 @@ from bench.records import SMALL_MESSAGES
 from bench.timed import MIB, Timing
 from sandbox.bootstrap.jars import java
 
-BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"  # of a part in the README
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"  # the marks of a part in the README
 NAMES = {
     "tidemark": "`tidemark run`",
     "warm": "`tidemark run`, Spark stays up",
@@ -28,9 +28,9 @@ NAMES = {
     "streaming": "Structured Streaming, `availableNow`",
     "noop": "Spark reading into `noop`",
 }
-OWN = ("tidemark", "warm", "beside")  # they publish
+OWN = ("tidemark", "warm", "beside")  # these contenders publish
 LONGEST_PLAN_S = 3.0
-MOST_US = 2.0  # of a decoder, for a record
+MOST_US = 2.0  # microseconds of a decoder for a record
 TOPIC_PER_SECOND = 60_000
 LONGEST_COMMIT_S = 2.0
 LONGEST_VIEW_S = 0.3
@@ -44,7 +44,7 @@ GROUP_STEPS = {
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions of the measurement."""
+    """Return the machine and the versions of the measurement."""
     java_version = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -60,7 +60,7 @@ def machine() -> dict[str, Any]:
 
 
 def line(kind: str, timing: Timing) -> str:
-    """One run in one line."""
+    """Return one run in one line."""
     memory = f"{timing.memory / MIB:,.0f} MiB"
     return (
         f"{kind}: whole {timing.whole:.1f} s, session {timing.session:.1f} s, job {timing.job:.1f} s, "
@@ -69,7 +69,7 @@ def line(kind: str, timing: Timing) -> str:
 
 
 def sections(figures: dict[str, Any]) -> dict[str, str]:
-    """The figures of each part as Markdown; ``machine`` is the first."""
+    """Return the figures of each part as Markdown; ``machine`` is the first."""
     of = figures["machine"]
     machine = (
         f"The machine: {of['cores']} cores, {of['memory_gib']} GiB, Python {of['python']}, {of['java']}, "
@@ -128,7 +128,7 @@ def _spread(timings: list[dict[str, Any]], name: str) -> str:
 
 
 def _beside(own: list[dict[str, Any]], others: list[dict[str, Any]], name: str) -> float:
-    """How many times as long others took, as the median over the turns: what slows one turn down slows both."""
+    """Return how many times as long others took, as the median over the turns: other load slows both of a turn down."""
     return statistics.median(float(theirs[name]) / float(ours[name]) for ours, theirs in zip(own, others, strict=True))
 
 
@@ -151,7 +151,7 @@ def _jobs(jobs: dict[str, list[dict[str, Any]]], messages: int) -> str:
 
 
 def _wholes(jobs: dict[str, list[dict[str, Any]]], messages: int) -> list[str]:
-    """Whole and processor time of each contender, and how many times those of `tidemark run` they are."""
+    """Return whole and processor time of each contender, and their ratios to those of `tidemark run`."""
     rows = [
         "| | whole | least to most | messages/s | beside `tidemark run` | processor | least to most | beside it |",
         "|---|---|---|---|---|---|---|---|",
@@ -167,7 +167,7 @@ def _wholes(jobs: dict[str, list[dict[str, Any]]], messages: int) -> list[str]:
 
 
 def _files(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """How large the files of the last run are."""
+    """Return the sizes of the files of the last run."""
     rows = ["| | rows of a file: smallest | median | largest | KiB: smallest | median | largest |", "|---" * 7 + "|"]
     for kind, timings in jobs.items():
         last = timings[-1]
@@ -179,7 +179,7 @@ def _files(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def _ratios(jobs: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The figures that have a target."""
+    """Return the figures that have a target."""
     own = jobs["tidemark"]
     lines = [
         f"- `tidemark run` beside {NAMES[kind]}: the job alone {_beside(own, jobs[kind], 'job'):.2f} times as fast "
@@ -268,7 +268,7 @@ def _commits(commits: list[dict[str, Any]]) -> str:
 
 
 def _rows(turns: list[dict[str, Any]]) -> str:
-    """Each side's seconds; the ratios are the medians over the turns."""
+    """Return the seconds of each side; the ratios are the medians over the turns."""
     rows = [
         f"**A manifest into a table of {turns[0]['rows']:,} current rows**, publishing beside Spark's `MERGE INTO`:",
         "",
@@ -322,7 +322,9 @@ def _ledger(ledger: dict[str, Any]) -> str:
 
 
 def _wide(wide: dict[str, list[dict[str, Any]]]) -> str:
-    """By variant; memory is that of the driver's processes, so it says nothing about a cluster's executors."""
+    """Return the figures by variant. Memory is that of the driver's processes, so it says nothing about a cluster's
+    executors.
+    """
     rows = [
         "**Wider and larger**, `tidemark run` in a process of its own:",
         "",
@@ -355,7 +357,7 @@ def _grouped(groupings: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _two_workers(wide: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """How many times as quick two workers are, of each pair of variants that differ in nothing else."""
+    """Yield how many times as fast two workers are, for each pair of variants that differ in nothing else."""
     for single, timings in wide.items():
         two = single.replace("1 worker", "2 workers")
         if two != single and two in wide:
@@ -402,7 +404,7 @@ _SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def write_into(readme: Path, parts: dict[str, str]) -> None:
-    """Replace the text between the two marks of each of these parts; other parts keep theirs."""
+    """Replace the text between the two marks of each of these parts; leave other parts unchanged."""
     text = readme.read_text()
     for name, part in parts.items():
         before, _, rest = text.partition(BEGIN.format(name))

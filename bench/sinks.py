@@ -1,4 +1,6 @@
-"""How fast each kind of sink is: one process stages records that are in memory, and publishes them, up to the mark."""
+"""Measures how fast each kind of sink is: one process stages records from memory, and publishes them, up to the
+mark.
+"""
 
 import os
 import shutil
@@ -79,7 +81,7 @@ def measure(broker: Broker, postgres: Postgres, folder: Path, count: int) -> lis
 def _alone(
     entry: dict[str, Any], broker: Broker, postgres: Postgres, folder: Path, read: Sequence[pa.RecordBatch]
 ) -> dict[str, float]:
-    """One sink, with a folder and a database of its own."""
+    """Measure one sink, with a folder and a database of its own."""
     place = Path(tempfile.mkdtemp(prefix="sink-", dir=folder))
     with postgres.temporary_database("sinks") as dsn, mock.patch.dict(os.environ, AIRFLOW_CONN_WAREHOUSE=dsn):
         migrate(dsn)
@@ -90,7 +92,7 @@ def _alone(
 
 
 def _pipeline(entry: dict[str, Any], broker: Broker, folder: Path) -> Pipeline:
-    """A pipeline with an entry of ``sinks``; a topic gets a name that is new, and is created."""
+    """Return a pipeline with an entry of ``sinks``. A topic gets a new name, and is created."""
     [(kind, keys)] = entry.items()
     if kind == "topic":
         keys = {**keys, "bootstrap_servers": broker.bootstrap_servers, "topic": f"{keys['topic']}-{uuid4().hex[:8]}"}
@@ -123,11 +125,11 @@ def _once(pipeline: Pipeline, database: ManifestDatabase, read: Sequence[pa.Reco
 
 
 def agree(visible: int | None = None) -> None:
-    """The fence of an attempt that nobody overtakes, and a mark in no database."""
+    """Do nothing, as the fence of an attempt that no other overtakes, and as a mark without a database."""
 
 
 def batches(count: int) -> Iterator[pa.RecordBatch]:
-    """The first ``count`` messages as Spark hands them over."""
+    """Yield the first ``count`` messages as Spark hands them over."""
     rows: list[tuple[Any, ...]] = []
     for number, message in enumerate(messages(count)):
         rows.append((message.key, message.value, NAME, message.partition, number // PARTITIONS, message.stamp_ms))

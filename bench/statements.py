@@ -1,7 +1,7 @@
-"""Counts the sessions and statements of a manifest database, by the log of PostgreSQL (``log_statement = all``).
+"""Counts the sessions and statements of a manifest database in the log of PostgreSQL (``log_statement = all``).
 
-A session of Tidemark begins with a question that nothing else asks. The actor that it names when it changes something
-says which task of Airflow has it; one that changes nothing reads the label of a task.
+A session of Tidemark begins with a statement that nothing else uses. If it changes something, it names its actor, and
+so the task of Airflow that has it. A session that changes nothing reads the label of a task.
 """
 
 import re
@@ -31,21 +31,21 @@ class LoggedSession:
 
 
 def log_statements(dsn: str) -> None:
-    """From now on the server logs each statement of new sessions of this database."""
+    """Make the server log each statement of new sessions of this database, from now on."""
     name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("ALTER DATABASE {} SET log_statement = 'all'").format(name))
 
 
 def logged(log: Path, start: int, dsn: str) -> list[LoggedSession]:
-    """The sessions of a database that the log has after so many bytes."""
+    """Return the sessions of a database that the log has after ``start`` bytes."""
     with log.open("rb") as file:
         file.seek(start)
         return sessions((line.decode(errors="replace") for line in file), str(conninfo_to_dict(dsn)["dbname"]))
 
 
 def sessions(lines: Iterable[str], database: str) -> list[LoggedSession]:
-    """Another session may get the process id of one that has ended."""
+    """Return the sessions in these lines. A new session may have the process id of one that has ended."""
     ended: list[LoggedSession] = []
     by_process: dict[str, LoggedSession] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Measures `tidemark run` over streams of RabbitMQ beside the same run over a topic of Kafka, with the same records."""
+"""Measures `tidemark run` over streams of RabbitMQ and over a topic of Kafka with the same records."""
 
 import json
 import sys
@@ -14,11 +14,11 @@ from tidemark.environment import set_variables
 
 MESSAGES = 2_000_000
 CONN_ID = "bench_rabbitmq"
-AT_ONCE = 10_000  # messages that are in memory while streams are filled
+AT_ONCE = 10_000  # messages in memory while streams are filled
 
 
 class Runs(Protocol):
-    """What ``bench.__main__.Bench`` has for this part."""
+    """The methods of ``bench.__main__.Bench`` that this part uses."""
 
     folder: Path
 
@@ -28,7 +28,9 @@ class Runs(Protocol):
 
 
 def measure(bench: Runs, count: int, runs: int) -> dict[str, Any]:
-    """By source, the timings of each run; the two take turns. A partition of the topic is a stream."""
+    """Return the timings of each run by source; the two take turns. Each partition of the topic corresponds to a
+    stream.
+    """
     topic, streams = f"beside-{count}", [f"events-{number}" for number in range(PARTITIONS)]
     bench.fill(topic, count)
     with RabbitMQ(bench.folder) as server:

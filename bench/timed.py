@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from bench.records import HOURS
 from sandbox.errors import SandboxFailed, WrongResult
 
-SAMPLE_S = 0.1  # of processor time
-MEMORY_SAMPLES = 3  # processor time is sampled so often before memory is, which takes some milliseconds
+SAMPLE_S = 0.1  # between two samples of processor time
+MEMORY_SAMPLES = 3  # samples of processor time for one of memory, which takes some milliseconds
 TIMEOUT_S = 900
 MIB = 1 << 20
 
@@ -31,9 +31,11 @@ class Timing:
     end.
 
     ``cpu`` is processor time, which other load on the machine changes less than ``whole``. ``memory`` is the highest
-    sum of the memory of the process and all below it, in bytes; of pages that processes share each counts its part.
-    Both have what a server used that did the work.
-    ``rows_of_files`` and ``bytes_of_files`` are of the smallest file, the median and the largest; empty without files.
+    sum of the memory of the process and all below it, in bytes; a page that processes share counts only once in total.
+    If a server did the work, both include its share.
+
+    ``rows_of_files`` and ``bytes_of_files`` are those of the smallest file, the median and the largest; empty without
+    files.
     """
 
     whole: float
@@ -61,11 +63,11 @@ def timed(
     server: int | None = None,
     folders: int = HOURS,
 ) -> Timing:
-    """Run a contender: ``command``, with the file of the task as its last word. ``server``: the process id of one that
-    stays up and does the work.
+    """Run a contender: ``command``, with the file of the task as its last word. ``server`` is the process id of a
+    server that stays up and does the work.
 
-    Raises ``WrongResult`` unless the Parquet files have ``expected`` rows (None: the contender writes no files) in so
-    many ``folders``: one for each event hour, unless told otherwise.
+    Raises ``WrongResult`` unless the Parquet files have ``expected`` rows (None: the contender writes no files) in
+    ``folders`` folders, by default one for each event hour.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "task.json"
@@ -96,15 +98,16 @@ def timed(
 
 
 def _spread(values: list[int]) -> list[int]:
-    """The smallest, the median and the largest; nothing of nothing."""
+    """Return the smallest, the median and the largest value; nothing without values."""
     return [min(values), int(statistics.median(values)), max(values)] if values else []
 
 
 def watched(process: subprocess.Popen[bytes], server: int | None) -> tuple[int, float]:
-    """The peak memory in bytes and the processor time in seconds, when a process has ended; with those of a server.
+    """Wait for a process. Return its peak memory in bytes and its processor time in seconds, including those of a
+    server.
 
-    The process is killed after ``TIMEOUT_S``. Processor time after its last sample is lost, and so it is of each below
-    it: at most ``SAMPLE_S`` for each.
+    The process is killed after ``TIMEOUT_S``. Processor time after the last sample of a process is lost, also of
+    processes below it: at most ``SAMPLE_S`` for each.
     """
     peak = 0
     used: dict[int, float] = {}
@@ -140,7 +143,7 @@ def _sample(pid: int, used: dict[int, float]) -> None:
 
 
 def _memory(pid: int) -> int:
-    """The memory of a process and all below it now, in bytes."""
+    """Return the present memory of a process and all below it, in bytes."""
     total = 0
     for member in family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -149,7 +152,7 @@ def _memory(pid: int) -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """The processor time so far of a process and all below it, with that of children which have ended."""
+    """Return the processor time so far of a process and all below it, including children that have ended."""
     total = 0.0
     for member in family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -158,7 +161,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all below it; nothing when it has ended."""
+    """Return a process and all below it; an empty list if it has ended."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
@@ -167,7 +170,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def _files(output: Path) -> list[Path]:
-    """The files that a reader of folders opens."""
+    """Return the files that a reader of folders opens."""
     paths = output.rglob("*.parquet")
     return [path for path in paths if not any(part[0] in "_." for part in path.relative_to(output).parts)]
 

@@ -1,4 +1,4 @@
-"""Measures `tidemark run` with more of everything: records of one manifest, slices at once, workers of a cluster."""
+"""Measures `tidemark run` with larger loads: records of one manifest, slices at once, workers of a cluster."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ TURN_S = 0.1
 
 
 class Runs(Protocol):
-    """What ``bench.__main__.Bench`` has for this part."""
+    """The methods of ``bench.__main__.Bench`` that this part uses."""
 
     folder: Path
 
@@ -36,10 +36,10 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of the table. ``workers`` of one core each do the tasks; 0: the driver does them, on all cores.
+    """One row of the table. ``workers`` of one core each do the tasks; with 0 the driver does them, on all cores.
 
-    ``halves``: each worker is stopped for half of the time, and two of them never work at once. ``pinned``: a Spark
-    Connect server, which has done one run before, its client and all that they start have one core.
+    ``halves``: each worker is stopped for half of the time, and two of them never work at once. ``pinned``: the client,
+    a Spark Connect server that has done one run before, and all that they start share one core.
     """
 
     name: str
@@ -72,7 +72,7 @@ VARIANTS = (
 
 
 def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
-    """Every variant once, then each again. The largest is measured once: it takes minutes."""
+    """Measure every variant once, then each again. The largest is measured once, because it takes minutes."""
     for number in {variant.messages for variant in VARIANTS}:
         bench.fill(_topic(number), number)
     timings: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in VARIANTS}
@@ -96,7 +96,7 @@ def measure(bench: Runs, runs: int) -> dict[str, list[dict[str, Any]]]:
 
 @contextmanager
 def _on_one_core() -> Iterator[None]:
-    """What is started meanwhile, and all that it starts, has the first core of those that we have."""
+    """Restrict everything that starts in the block, and all that it starts, to the first of our cores."""
     ours = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(ours)})
     try:
@@ -107,9 +107,11 @@ def _on_one_core() -> Iterator[None]:
 
 @contextmanager
 def half_of_the_time(workers: Sequence[int]) -> Iterator[None]:
-    """Let two workers (process ids) and their executors work in turns of ``TURN_S``; one alone works every second turn.
+    """Let two workers (process ids) and their executors work in turns of ``TURN_S``; a single one works every second
+    turn.
 
-    So a second worker takes no core from the first, as on a machine of its own, and each is half as quick as its core.
+    So a second worker takes no core from the first, as if it had a machine of its own, and each is half as fast as its
+    core.
     """
     ended = threading.Event()
 
@@ -137,7 +139,7 @@ def half_of_the_time(workers: Sequence[int]) -> Iterator[None]:
 
 
 def _stop(pid: int) -> list[psutil.Process]:
-    """Stop a process and all below it, those too which it starts meanwhile."""
+    """Stop a process and all below it, also those that it starts meanwhile."""
     stopped: list[psutil.Process] = []
     while new := [process for process in family(pid) if process not in stopped]:
         for process in new:

@@ -92,8 +92,8 @@ def variable_of(conn_id: str) -> str:
 
 
 def from_environment(conn_id: str) -> Mapping[str, Any] | None:
-    """Return the connection from ``AIRFLOW_CONN_..``, else from the file of ``TIDEMARK_CONNECTIONS``; None if neither
-    has it.
+    """Return the connection from ``AIRFLOW_CONN_..``, else from the file of ``TIDEMARK_CONNECTIONS``; None without
+    either.
     """
     text = os.environ.get(variable_of(conn_id), "").strip()
     if text:

@@ -18,7 +18,7 @@ REST_S = 0.5  # a pause in each task: without it one executor does all tasks
 
 @dataclass(frozen=True)
 class Questions:
-    """What an executor is asked: ``connections`` are ids of connections, ``targets`` are (kind of sink, id of
+    """The questions to an executor: ``connections`` are ids of connections, ``targets`` are (kind of sink, id of
     connection) to try, ``nonces`` are files that the driver has written, ``addresses`` are those of the source
     (``host:port``).
     """
