@@ -1,5 +1,5 @@
 -- Done manifests, each with one range on every chain, as planning and publishing would have left them. Constraints and
--- triggers are off, since a million rows would take a minute otherwise; what is inserted keeps them all.
+-- triggers are off, since a million rows would take a minute otherwise; the inserted rows satisfy all of them.
 SET session_replication_role = replica;
 
 WITH new_run AS (
@@ -14,7 +14,7 @@ SELECT c.id, m.slice * size.of, (m.slice + 1) * size.of, 'data', m.id
 FROM manifest m, chain c, (SELECT current_setting('bench.records')::bigint AS of) AS size
 ORDER BY m.id, c.id;
 
--- Receipts have only the newest manifests, which planning reads, and those with dead letters.
+-- Only the newest manifests, which planning reads, and those with dead letters have receipts.
 INSERT INTO attempt (manifest_id, attempt, state, fingerprint, actor, ended_at, receipt)
 SELECT m.id, 1, 'published', 'bench', 'bench', now(),
        CASE WHEN m.id > (SELECT max(id) - 20 FROM manifest) OR m.id % 100 = 1

@@ -57,7 +57,7 @@ class Bucket:
 
     @property
     def prefix(self) -> str:
-        """Return the begin of the keys of objects; empty for the whole bucket."""
+        """Return the prefix with which keys of objects begin; empty for the whole bucket."""
         return self.root.removeprefix("s3://").partition("/")[2]
 
     def below(self, folder: str) -> "Bucket":

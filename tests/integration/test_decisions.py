@@ -82,7 +82,7 @@ def test_what_is_lost_under_a_living_attempt_is_not_called_safe(world: World) ->
     drop_before(world, 0, 5)
     refused = world.here("accept", "loss", "demo", "--why", "too late")
     assert refused.exit_code == 1
-    assert "attempt 1 is at work on offsets that this decision is about" in refused.stderr
+    assert "attempt 1 is at work on offsets of this decision" in refused.stderr
     assert wake(at_work).returncode == 1
     world.ok("accept", "loss", "demo", "--why", "too late")
     world.ok("retry", "demo")

@@ -165,7 +165,7 @@ def test_what_must_be_right_before_is_refused_by_name_and_changes_nothing(world:
     assert "which is known as sink files" in world.here(*RENAME).stderr
     world.settings["sinks"] = [{"files": {**world.lake_entry()["files"], "root": f"{world.lake}-2", "name": "two"}}]
     world.write_pipeline()
-    assert "is known and not in the file of orders" in world.here(*RENAME).stderr
+    assert "is known, but missing in the file of orders" in world.here(*RENAME).stderr
     (world.pipelines / "orders.yaml").unlink()
     world.ok("retire", "pipeline", "demo", *WHY)
     del world.settings["sinks"]

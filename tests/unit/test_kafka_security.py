@@ -349,7 +349,9 @@ def test_a_file_of_connections_that_others_may_open_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     file = in_file(tmp_path, monkeypatch, json.dumps({"kafka_default": {"extra": SCRAM}}), mode)
-    with pytest.raises(ConfigurationError, match=f"holds secrets and has mode {mode:04o}") as caught:
+    with pytest.raises(
+        ConfigurationError, match=f"holds secrets, and its mode {mode:04o} lets others use it"
+    ) as caught:
         kafka_connection(pipeline(tmp_path))
     assert caught.value.next_step == f"chmod 600 {file}"
     assert "hunter2" not in str(caught.value)

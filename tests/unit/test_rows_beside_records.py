@@ -94,8 +94,8 @@ EXPLODE = order("explode", fans_out=True)
     ("orders", "problem"),
     [
         ((order("spark"), order("spark")), r"transform\[1\]\.spark: there can be only one spark"),
-        ((order("spark"), DEDUPE), r"transform\[1\]\.dedupe: must know the rows as they were read"),
-        ((EXPLODE, order("spark")), r"transform\[1\]\.spark: after explode a place is no longer one row"),
+        ((order("spark"), DEDUPE), r"transform\[1\]\.dedupe: it must get the rows before spark changes them"),
+        ((EXPLODE, order("spark")), r"transform\[1\]\.spark: after explode, one record may be several rows"),
     ],
 )
 def test_the_order_of_transforms_that_would_break_the_evidence_is_refused(

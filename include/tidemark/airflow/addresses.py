@@ -14,7 +14,7 @@ def airflow_address() -> str:
     """Return ``[api] base_url`` without a slash at its end; empty if it is not set, since Airflow cannot guess it
     either.
     """
-    from airflow.configuration import conf  # the paths below are also for who has no Airflow
+    from airflow.configuration import conf  # imported here: the paths below are used without Airflow, too
 
     return str(conf.get("api", "base_url", fallback="")).rstrip("/")
 

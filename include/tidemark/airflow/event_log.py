@@ -1,7 +1,7 @@
 """Writes the structured lines of ``lifecycle/events.py`` into Airflow's task logs.
 
-Airflow writes its logs as JSON by structlog; the key ``event`` has the name of the event. People read the lines of
-``log_lines``.
+Airflow writes its logs as JSON by structlog; the key ``event`` has the name of the event. ``log_lines`` has the lines
+for people.
 """
 
 import structlog  # Airflow's tasks log through it

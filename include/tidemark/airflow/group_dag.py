@@ -258,7 +258,7 @@ def _close_member(
     with watching, about(pipeline=name):
         context = open_context(member(group, split_name(name)[1] or name), database, lookup)
         params = task_context["params"]
-        if not own:  # a member of which the form names no manifest is closed as in an ordinary run
+        if not own:  # a member without manifests in the form is closed as in an ordinary run
             params = {**params, **dict.fromkeys(ASKED_FOR, None)}
         return close_pipeline(context, task_context, own, params, closed_well(task_context))
 

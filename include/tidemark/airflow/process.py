@@ -58,7 +58,7 @@ class ProcessManifestOperator(SparkSubmitOperator):
     form asks for a replay.
 
     The manifests of a bundle are done one after the other, in a Spark session of this process, each with an attempt of
-    its own. A cleared bundle is replayed if all of it is done; otherwise only the other manifests are processed.
+    its own. A cleared bundle is replayed if all of it is done; otherwise only its undone manifests are processed.
     """
 
     template_fields = ("manifest_id", *SparkSubmitOperator.template_fields)

@@ -6,7 +6,7 @@ No imports: every process of Airflow loads this with the plugin.
 from typing import Any
 
 KEY = "tidemark"
-LONGEST_NOTE = 1000  # characters; Airflow's column takes no more
+LONGEST_NOTE = 1000  # characters; the size of Airflow's column
 
 
 def cut(text: str, most: int) -> str:

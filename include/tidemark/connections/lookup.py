@@ -172,7 +172,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         ) from None
     if mode & 0o077:
         raise ConfigurationError(
-            f"the file of {FILE} holds secrets and has mode {mode:04o}", next_step=f"chmod 600 {path}", file=path
+            f"the file of {FILE} holds secrets, and its mode {mode:04o} lets others use it",
+            next_step=f"chmod 600 {path}",
+            file=path,
         )
     try:
         connections = json.loads(content)

@@ -179,7 +179,7 @@ class _DeletedRows:
             if row["start_offset"] is None:
                 raise LakeConflict(
                     f"the anchor of {row['topic']}-{row['partition']} was deleted from the table manifest_range, so "
-                    "the begin of its chain is unknown",
+                    "the start of its chain is unknown",
                     next_step="nothing was adopted; restore a copy of the manifest database, and then adopt; or adopt "
                     "into an empty one",
                 )

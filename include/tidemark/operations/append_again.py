@@ -1,4 +1,4 @@
-"""The decision to append other rows behind what a sink that only appends has of a manifest."""
+"""The decision to append other rows of a manifest to a target that is only appended to, behind its earlier rows."""
 
 from collections.abc import Sequence
 

@@ -159,7 +159,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
         yield Problem(
             None,
             "the stored sums of done manifests, which lists and gauges show, are not what the manifests add up to",
-            "somebody changed the tables by hand; as their owner, count again: SELECT tidemark.count_done()",
+            "the tables were changed by hand; as their owner, count again: SELECT tidemark.count_done()",
         )
     for row in context.database.publications.notes(context.pipeline_name):
         yield Problem(
@@ -171,7 +171,7 @@ def _differences(context: Context, manifests: list[Manifest], *, deep: bool) -> 
     for manifest in manifests:
         yield from _equations(manifest)
     for row in context.database.audits.missing(context.pipeline_name):
-        if row["lost_values"]:  # what else is missing is looked for below
+        if row["lost_values"]:  # other missing output is looked for below
             yield Problem(row["manifest_id"], f"sink {row['sink']}: {row['what']}", row["next_step"])
     for sink in context.sinks:
         try:

@@ -15,9 +15,10 @@ from tidemark.pipeline.settings import Pipeline
 
 
 def against_history(pipeline: Pipeline, database: ManifestDatabase, names: Collection[str]) -> list[Change]:
-    """Return what is different since the pipeline was planned last; ``names`` are the pipelines that have a file.
+    """Return the differences since the pipeline was last planned; ``names`` are the pipelines that have a file.
 
-    The sinks of the pipeline must be those that the database knows, or new ones: see ``known_sinks.refuse_unlike``.
+    The caller has checked that the sinks of the pipeline are known to the database, or new:
+    ``known_sinks.refuse_unlike``.
     """
     if not database.pipelines.is_planned(pipeline.name):
         return _never_planned(pipeline, database, names)
@@ -155,8 +156,8 @@ def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Ch
     if pipeline.schedule is None:
         return [
             Change(
-                f"it has no schedule any more: the scheduled run of {_at(cuts[0])} was the last one; what arrives is "
-                "read when somebody starts a run, and not before",
+                f"it has no schedule any more: the scheduled run of {_at(cuts[0])} was the last one; new records are "
+                "read only when you start a run",
                 f"trigger the DAG, or: tidemark run {pipeline.name}; with the schedule back in the file, the next run "
                 "reads on where the last ended, while the source has the records",
             )

@@ -415,7 +415,7 @@ def _refuse_at_work(planned: list[_Planned]) -> None:
     for part in planned:
         if part.manifest.alive:
             raise IllegalTransition(
-                f"attempt {part.manifest.attempt} is at work on offsets that this decision is about",
+                f"attempt {part.manifest.attempt} is at work on offsets of this decision",
                 next_step="wait for it, or stop that process",
                 manifest=part.manifest.id,
             )

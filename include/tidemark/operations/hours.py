@@ -19,7 +19,7 @@ class Hour:
     """An event hour, from ``start`` in UTC. ``manifests`` have published its ``rows``; ``late`` of them came after the
     allowed lateness.
 
-    ``without_rows`` counts records that became no rows, in the runs that read what arrived from the begin of the hour
+    ``without_rows`` counts records that became no rows, in the runs that read what arrived from the start of the hour
     until it was due. ``given_up`` are the sinks whose missing output of ``manifests`` was accepted: they hold less than
     ``rows``. ``revision`` counts how often the hour has become complete. ``complete_at`` is None while it is open
     (never complete, or open again); ``waits_for`` then names the obstacle.

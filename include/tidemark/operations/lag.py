@@ -47,7 +47,7 @@ class Planned:
 
 
 def planned(database: ManifestDatabase, pipeline: Pipeline) -> Planned:
-    """Return what is planned of the topics that the pipeline file selects."""
+    """Return the database's part of the lag, for the topics that the pipeline file selects."""
     unpublished: Counter[TopicPartition] = Counter()
     for manifest in database.manifests.undone(pipeline.name):
         for range_ in manifest.ranges:

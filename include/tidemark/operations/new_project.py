@@ -53,7 +53,7 @@ def make_project(folder: Path, *, provider: str | None = None, dry_run: bool = F
     if other:
         raise ConfigurationError(
             f"{', '.join(str(folder / name) for name in other)} would be overwritten; nothing was written",
-            next_step="name another folder, or move what is there away",
+            next_step="name another folder, or move these files away",
         )
     made = [name for name, content in contents.items() if content is None]
     if not dry_run:

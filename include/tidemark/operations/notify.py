@@ -144,10 +144,11 @@ def notify(
 ) -> list[Message]:
     """Send notices of problems that are new or over in these pipelines. Return what was sent, or in a dry run would be.
 
-    ``look`` returns the states. It is called once no other process sends, so it sees newer states than any notice sent
-    before. ``is_gone`` returns whether the subject of a notice, whose pipeline was not looked at, no longer exists.
+    ``look`` returns the states. It is called when no other process sends any longer, so it sees newer states than any
+    notice sent before. ``is_gone`` returns whether the subject of a notice, whose pipeline was not looked at, no longer
+    exists.
 
-    A problem that may end by itself is sent once it has lasted for ``after``. Problems of several members of a group
+    A problem that may end by itself is sent when it has lasted for ``after``. Problems of several members of a group
     are one message. Raises ``NotDone`` if a notice is not delivered; notices sent before stay recorded. Raises
     ``Unavailable`` if another process does not end.
     """

@@ -129,7 +129,7 @@ def _refuse_renaming(context: Context, old: str) -> None:
     for sink in sinks:
         if sink.is_current and sink.name not in context.sink_names():
             raise ConfigurationError(
-                f"sink {sink.name} ({sink.target}) is known and not in the file of {new}",
+                f"sink {sink.name} ({sink.target}) is known, but missing in the file of {new}",
                 next_step=f"put it back; or set the name back, then: tidemark retire sink {old} {sink.name} --why TEXT",
                 pipeline=old,
                 sink=sink.name,

@@ -40,11 +40,11 @@ class State(StrEnum):
     """
 
     BLOCKED = "blocked"
-    LOST = "lost"  # retention took offsets before they were planned, and nobody has decided
+    LOST = "lost"  # retention removed offsets before they were planned, and you have not decided yet
     FAILED = "failed"  # the last try of a plan, a manifest or a close ended with an error, and nothing repeats it
-    DAMAGED = "damaged"  # a sink differs from what is published, as a plan, an adopt or an audit has found
-    DEAD_LETTERS = "dead letters"  # most of what was published last cannot be used
-    STALE = "stale"  # the table keeps older rows: what was published last has changed none
+    DAMAGED = "damaged"  # a plan, an adopt or an audit has found that a sink differs from its publications
+    DEAD_LETTERS = "dead letters"  # most of the newest records became dead letters
+    STALE = "stale"  # the newest manifest has changed no row of the table: its rows were older
     LATE = "late"
     UNKNOWN = "unknown"  # something could not be looked at
     RETRYING = "retrying"  # a try has failed, and Airflow makes the next one
@@ -480,7 +480,7 @@ def _keep_runs_open(pipeline: Pipeline | None, stopped: Sequence[Manifest]) -> b
     """Return whether no run can close before these manifests are finished, by ``unfinished`` of the file."""
     if pipeline is None or pipeline.unfinished is Unfinished.REPORT:
         return False
-    of_all = pipeline.unfinished is Unfinished.FAIL  # else what is blocked keeps no later run open
+    of_all = pipeline.unfinished is Unfinished.FAIL  # otherwise a blocked manifest keeps no later run open
     return any(of_all or each.state is not ManifestState.BLOCKED for each in stopped)
 
 
@@ -748,8 +748,8 @@ def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
 
 
 def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:
-    """Return words if everything was published longer than ``max_age`` ago, or the first plan was, while no run says
-    so. Empty otherwise, and before the first plan.
+    """Return words if the end of the published data, or without one the first plan, is longer ago than ``max_age``.
+    Empty otherwise, and before the first plan.
     """
     if since is None or max_age is None or now - since <= max_age:
         return ""

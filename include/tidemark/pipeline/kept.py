@@ -52,8 +52,8 @@ def kept_path(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str])
 
 
 def kept_paths(pipeline_name: str, pipelines: Path | str, env: Mapping[str, str]) -> list[Path]:
-    """Return the copies of a pipeline of one folder, by whichever path the folder was read. A copy may belong to it if
-    it names a folder that is not on this machine, or cannot be read.
+    """Return the copies of a pipeline of one folder, by whichever path the folder was read. Includes copies that name a
+    folder that is not on this machine, or that cannot be read: they may belong to it.
     """
     folder, paths = Path(pipelines).resolve(), []
     for path in sorted(_folder(env).glob("*.json")):

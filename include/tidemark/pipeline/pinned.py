@@ -66,8 +66,8 @@ def _with_record_key(pipeline_name: str, sink: SinkSettings, columns: tuple[str,
     known = sink.record_key
     if known and {*known} != {*columns}:
         raise ConfigurationError(
-            f"sink {sink.name} has one row for each {', '.join(known)}: that was the record's key when the sink was "
-            f"planned first, and its schema has {', '.join(columns)} now",
+            f"sink {sink.name} has one row for each {', '.join(known)}, which was the record's key when the sink was "
+            f"first planned; now the key's schema has {', '.join(columns)}",
             next_step=f"to go on with the former key, where it still names a row, write key: [{', '.join(known)}] in "
             f"place of record_key; else give a sink with the new key a name and a table of its own, which tidemark "
             f"fill {pipeline_name} NAME --why TEXT then fills",

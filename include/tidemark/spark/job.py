@@ -88,7 +88,7 @@ def task_reports(session: SparkSession, order: Order, reader: Reader, connection
     processor = BatchProcessor(order)
     transform = processor.on_frames
     if transform is not None:
-        from tidemark.spark import frames  # for those who need it
+        from tidemark.spark import frames  # imported only for a function of DataFrames
 
         if isinstance(reader, RangeReader):
             given = frames.records_read(given, connections, records)

@@ -42,8 +42,8 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def spark_configuration(jars: Path | None) -> dict[str, str]:
-    """Return the properties of every job. ``jars`` is the folder with the connectors of the sources; None: the cluster
-    has them.
+    """Return the properties of every job. ``jars`` is the folder with the connectors of the sources; None if the
+    cluster has its own.
     """
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -121,7 +121,7 @@ def open_session(
     """
     os.environ |= {"PYSPARK_PYTHON": python_of_executors(conf), "SPARK_HOME": str(own_spark())}
     check_master(master)
-    for name in LOGGERS_OF_PY4J:  # a filter sees only what is logged to its own logger
+    for name in LOGGERS_OF_PY4J:  # a filter applies only to records of its own logger
         logging.getLogger(name).addFilter(_no_traceback_of_py4j)
     with _interruptible(), _output_to(log):
         if folder is None:

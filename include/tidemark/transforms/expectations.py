@@ -1,7 +1,8 @@
 """The conditions that the rows of a pipeline should meet: conditions in SQL, all evaluated on a batch in one query.
 
 A row meets a condition only if the condition is true for it. If it is null, or cannot be evaluated (a failed cast), the
-row does not meet it, and is counted as such. Rows that mark their key as deleted have no data, so they are left out.
+row does not meet it, and is also counted separately. Rows that mark their key as deleted have no data, so they are left
+out.
 """
 
 from collections.abc import Sequence

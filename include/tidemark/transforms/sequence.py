@@ -66,14 +66,16 @@ class Transforms:
             )
         if isinstance(transform, OnFrames) and fanned_out:
             raise ConfigurationError(
-                "after explode a place is no longer one row", next_step=f"write {order.kind} before explode"
+                "after explode, one record may be several rows", next_step=f"write {order.kind} before explode"
             )
         if self.on_frames is None:
             return
         if isinstance(transform, OnFrames):
             raise ConfigurationError(f"there can be only one {order.kind}", next_step="let one function call the other")
         if order.whole_partitions:
-            raise ConfigurationError("must know the rows as they were read", next_step="write it before spark")
+            raise ConfigurationError(
+                "it must get the rows before spark changes them", next_step="write it before spark"
+            )
 
     @staticmethod
     def _check_alone(transform: Transform, orders: Sequence[TransformOrder]) -> None:

@@ -1,5 +1,5 @@
 -- DuckDB's SQL. "keys" has the rows of a batch: the hash (a, b) of the key, ordinal, and stamp, which is a time or an
--- offset. "seen" remembers of each key the newest stamp.
+-- offset. "seen" has the newest stamp of each key.
 
 -- name: create
 CREATE TABLE seen (a UBIGINT, b UBIGINT, stamp BIGINT);
@@ -13,7 +13,7 @@ WHERE NOT EXISTS (SELECT 1 FROM seen WHERE seen.a = keys.a AND seen.b = keys.b)
 GROUP BY a, b;
 
 -- name: within
--- A stamp is the time of a row: a key counts again when it has not come for so long.
+-- A stamp is the time of a row. A row stays if its key has not come within this time before it.
 SELECT ordinal FROM (
     SELECT ordinal, stamp, greatest(before, max(stamp) OVER (
         PARTITION BY a, b ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS last
