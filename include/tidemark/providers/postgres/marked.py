@@ -241,8 +241,8 @@ class MarkedOutput(Output):
                 raise _Cancelled(context) from error
 
     def _take_marker(self, session: Session, receipt: Receipt, record: Record) -> bool:
-        """Do step 2, the fence. Return False if this attempt has the marker already; raise ``Fenced`` if a higher
-        attempt has it."""
+        """Do step 2, the fence. Return False if this attempt has the marker already; raise ``Fenced`` if a higher one
+        took it."""
         manifest_id, attempt = receipt.manifest_id, receipt.attempt
         if self._table.execute(session, "fence", manifest=manifest_id, attempt=attempt, record=Jsonb(record)):
             return True

@@ -1,4 +1,4 @@
-"""Sends the staged messages of an attempt inside a transaction, with headers that say where each is from."""
+"""Sends the staged messages of an attempt inside a transaction, with headers that say where each message comes from."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,11 +32,10 @@ def append(
 ) -> None:
     """Send all parts and wait until they are stored, each source partition in the order of its offsets.
 
-    Raises ``WorkFailed`` when a part does not hold the messages that the receipt tells of: then nothing may be
-    committed.
-
-    ``again`` is the attempt, when the topic has messages of an earlier one. With ``keyed`` a message without a key is
+    ``again`` is the attempt, if the topic has messages of an earlier one. With ``keyed`` a message without a key is
     refused. With ``same_partition`` a message goes to the partition that has the number of its source's partition.
+
+    Raises ``WorkFailed`` if a part does not hold the messages that the receipt lists. Then nothing may be committed.
     """
     of_manifest = [(MANIFEST, b"%d" % manifest_id)]
     if again is not None:
@@ -64,8 +63,7 @@ def append(
 def _place_of(
     value: bytes | None, store: ObjectStore, staging: str, parts: Sequence[PublishedObject]
 ) -> dict[str, object]:
-    """Return the place from which the first message with this value came: Kafka's client does not give the headers
-    back."""
+    """Return the source of the first message with this value, because Kafka's client does not return the headers."""
     for part in parts:
         for batch in staged_messages(store, f"{staging}/{part.staged}"):
             row = pc.index(batch.column("value"), pa.scalar(value, pa.binary())).as_py()
@@ -124,6 +122,6 @@ def _without_key(topic: str, part: PublishedObject, batch: pa.RecordBatch) -> Si
 
 
 def _partition(part: PublishedObject) -> int:
-    """The partition of a part: each is of one."""
+    """Return the partition of a part; each part has exactly one."""
     [(partition, _, _)] = part.spans
     return partition

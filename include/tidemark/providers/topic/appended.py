@@ -1,4 +1,4 @@
-"""The content of a marker: who sent the messages of its manifest, and where they are."""
+"""The content of a marker: which attempt sent the messages of its manifest, and where they are."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,25 +17,29 @@ class Appended:
 
 
 def appended_of(marker: Marker) -> dict[int, Appended]:
-    """By the attempt in the header of the messages, which is 0, no header, for those that came first. The last counts;
-    before it is what stayed in the topic when a person had the manifest appended again."""
+    """Return the messages of each attempt, by the attempt in their header; 0 stands for no header, as in the first
+    messages.
+
+    The last attempt counts. The others are what stayed in the topic when you had the manifest appended again.
+    """
     parts = [Appended(**part) for part in marker["earlier"]]
     parts.append(Appended(_sent_by(marker), marker["digest"], marker["delivered"]))
     return {part.attempt if number else 0: part for number, part in enumerate(parts)}
 
 
 def sent_now(transaction: Transaction, marker: Marker | None) -> dict[str, Any]:
-    """Return the messages that were sent with a marker, behind those of the one before."""
+    """Return the messages that were sent with a marker, after those of the marker before it."""
     delivered = [[*place, part.count, part.first, part.last] for place, part in transaction.delivered.items()]
     earlier = [] if marker is None else [asdict(part) for part in appended_of(marker).values()]
     return {"delivered": sorted(delivered), "earlier": earlier}
 
 
 def sent_before(marker: Marker) -> dict[str, Any]:
-    """Return the messages of a marker that are the same as those of the one before: a lower attempt has sent them."""
+    """Return the messages of a marker whose messages are those of the marker before it, because a lower attempt sent
+    them."""
     return {"delivered": marker["delivered"], "earlier": marker["earlier"], "sent_by": _sent_by(marker)}
 
 
 def _sent_by(marker: Marker) -> int:
-    """The attempt that sent the messages, which a later one may have found there."""
+    """Return the attempt that sent the messages. A later attempt may have found them in the topic."""
     return int(marker["sent_by"] if "sent_by" in marker else marker["attempt"])

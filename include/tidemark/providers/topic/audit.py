@@ -1,7 +1,7 @@
-"""The audit of a topic: its markers agree with publications, and, ``deep``, its messages with the markers.
+"""The audit of a topic compares its markers with publications, and, if ``deep``, its messages with the markers.
 
-What retention or compaction took is not missed: the topic is its owner's. So a manifest is compared message by message
-only where all that its marker names is still kept.
+Messages that retention or compaction removed are not reported, because the topic belongs to its owner. So a manifest is
+compared message by message only if the topic still has everything that its marker lists.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ _BY_HAND = "nobody can take messages out of a topic: find who sends them, and te
 
 
 def differences_of_topic(expected: Expected, ledger: Ledger, topics: SinkTopics) -> Iterator[Problem]:
-    """Compares all messages with all markers."""
+    """Compare all messages with all markers."""
     markers = dict(topics.markers.all())
     published = expected.published()
     digests: dict[Sent, Digest] = defaultdict(Digest.zero)

@@ -1,7 +1,7 @@
 """Avro values with Confluent's framing: a zero byte, the schema's id in four bytes, and the row.
 
-The schema is pinned in the order, so the same rows make the same bytes once more. Plain columns are written by
-pyruhvro, some 20 times as fast as fastavro, with the same bytes.
+The schema is pinned in the order, so the same rows always make the same bytes. pyruhvro writes plain columns, some 20
+times as fast as fastavro, with the same bytes.
 """
 
 import io
@@ -26,7 +26,7 @@ _LOGICAL = ("logicalType", "precision", "scale")
 
 
 class AvroValues:
-    """Writes rows with one schema; the columns have been compared with it (``problem_with``)."""
+    """Writes rows with one schema. The caller has compared the columns with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         self._framing = b"\0" + schema.id.to_bytes(4, "big")
@@ -65,12 +65,12 @@ def values_of(schema: RegisteredSchema) -> AvroValues:
 
 
 def derived(columns: pa.Schema, name: str) -> str:
-    """The Avro schema of these columns, as JSON; ``ConfigurationError`` for a column that Avro cannot hold."""
+    """Return the Avro schema of these columns, as JSON; ``ConfigurationError`` for a column that Avro cannot hold."""
     return json.dumps(avro_schema(columns, name))
 
 
 def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
-    """Return the reason why rows with these columns cannot be written with a schema, as a sentence; None when they can.
+    """Return why rows with these columns cannot be written with a schema, as a sentence; None if they can.
 
     Its record must have a field for each column and no other. Order, docs, defaults and names of records may differ.
     """
@@ -95,7 +95,8 @@ def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
 
 
 def _takes(written: Any, column: Any) -> bool:
-    """Return whether a type of the schema takes all values of a column's own type in ``avro_schema``."""
+    """Return whether a type of the schema can hold all values of a column, whose own type is that of
+    ``avro_schema``."""
     (written, may_be_null), (column, is_null) = _or_null(written), _or_null(column)
     if is_null and not may_be_null:
         return False
@@ -124,7 +125,7 @@ def _mapping(kind: Any) -> Mapping[str, Any]:
 
 
 def _or_null(kind: Any) -> tuple[Any, bool]:
-    """(T, True) of a union of null and one T; else the type as it is."""
+    """Return (T, True) for a union of null and one T; else the unchanged type, and whether it can be null."""
     if not isinstance(kind, list):
         return kind, False
     others = [branch for branch in kind if branch != "null"]
@@ -132,7 +133,7 @@ def _or_null(kind: Any) -> tuple[Any, bool]:
 
 
 def _bare(kind: Any) -> Any:
-    """A plain type without its logical type, by its name; for nested types as it is."""
+    """Return the name of a plain type, without its logical type; a nested type unchanged."""
     if isinstance(kind, list):
         return [_bare(branch) for branch in kind]
     return kind["type"] if isinstance(kind, dict) and kind["type"] in _FAST else kind

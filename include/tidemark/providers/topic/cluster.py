@@ -1,4 +1,4 @@
-"""The cluster of a topic that is a sink: beside what sources ask, topics are created and transactions are written."""
+"""The cluster of a sink's topic. In addition to what sources need, it creates topics and writes transactions."""
 
 import time
 from collections.abc import Mapping
@@ -13,23 +13,24 @@ from tidemark.kafka.cluster import SILENT, TIMEOUT_S, KafkaCluster
 
 class TopicCluster(KafkaCluster):
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """A producer with these settings; they replace those of the connection."""
+        """Return a producer with these settings, which replace those of the connection."""
         return Producer({**self._options, **settings}, logger=SILENT)
 
     def options_of(self, topic: str) -> Mapping[str, str]:
-        """The configuration of a topic; empty without the right to see it, and for a topic that does not exist."""
+        """Return the configuration of a topic; empty if this user may not see it, or if the topic does not exist."""
         return self._configs(ResourceType.TOPIC, [topic], KafkaError.TOPIC_AUTHORIZATION_FAILED).get(topic, {})
 
     def longest_transaction_s(self) -> float | None:
-        """Return how long the brokers let a transaction take; None without the right to see their configuration."""
+        """Return the longest time that the brokers allow for a transaction; None if this user may not see their
+        configuration."""
         broker = str(min(self._metadata().brokers))
         options = self._configs(ResourceType.BROKER, [broker], KafkaError.CLUSTER_AUTHORIZATION_FAILED).get(broker)
         return int(options["transaction.max.timeout.ms"]) / 1000 if options else None
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Create a topic with the cluster's own number of replicas; nothing happens when it exists.
+        """Create a topic with the cluster's default number of replicas; do nothing if it exists.
 
-        Returns when its partitions answer. Raises ``SinkRefused`` when the cluster does not create it.
+        Returns when its partitions answer. Raises ``SinkRefused`` if the cluster does not create it.
         """
         new = NewTopic(topic, num_partitions=partitions, config=dict(config))
         [future] = self._answered(lambda admin: admin.create_topics([new], request_timeout=TIMEOUT_S)).values()

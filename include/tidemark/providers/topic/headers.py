@@ -1,4 +1,4 @@
-"""The headers of every message that Tidemark sends, and what a message says of its source."""
+"""The headers of every message that Tidemark sends, and what they say about its source."""
 
 import json
 from base64 import b64decode
@@ -31,7 +31,7 @@ class From:
 
 
 def source_of(message: Record) -> From | None:
-    """None for a message without Tidemark's headers, which somebody else has sent."""
+    """Return the source of a message; None for a message without Tidemark's headers, which somebody else has sent."""
     headers = dict(message.headers or ())
     try:
         topic = _bytes(headers[TOPIC]).decode()
@@ -48,7 +48,7 @@ def reason_of(message: Record) -> bytes | None:
 
 
 def dead_letter_of(message: Record, place: From, *, values: bool) -> DeadLetter:
-    """A dead letter as it was when it was sent; without ``values`` key, value and headers are left out."""
+    """Return a dead letter as it was when it was sent; without ``values`` key, value and headers are left out."""
     about: Mapping[str, Any] = json.loads(reason_of(message) or b"{}")
     when, pairs = about.get("timestamp"), about.get("headers")
     headers = None if pairs is None else tuple((key, None if text is None else b64decode(text)) for key, text in pairs)

@@ -1,7 +1,7 @@
 """The compacted topic of markers: for each manifest what was appended last, and who owns the sink's topic.
 
-A marker is part of the transaction that appends its messages, so it is there exactly when they are. The key of a
-message is JSON: ``["owner", topic]`` or ``["marker", topic, manifest]``; the newest message of a key counts.
+A marker is part of the transaction that appends its messages, so it exists exactly if they exist. The key of a message
+is JSON: ``["owner", topic]`` or ``["marker", topic, manifest]``; the newest message of a key counts.
 """
 
 import json
@@ -28,17 +28,19 @@ Marker = dict[str, Any]
 
 
 def transactional_id(topic: str, of: int | str) -> str:
-    """The id of the transactions of a manifest, or of another purpose, in a topic; no other topic and purpose has it.
+    """Return the id of the transactions of a manifest, or of another purpose, in a topic. It is unique for topic and
+    purpose.
 
-    It has no name of a sink or pipeline: who writes the manifest by an older name is fenced by it too.
+    It does not contain the name of a sink or pipeline. So it also fences a process that writes the manifest under an
+    older name.
     """
     return f"tidemark-{topic}-{of}"
 
 
 class Markers:
-    """The markers of one topic as committed so far; each question reads what has come since the last.
+    """The markers of one topic as committed so far. Each question reads what was added since the last one.
 
-    No answer is older than the question, but a transaction that is open hides what was committed after it began:
+    An answer is as new as the question, except that an open transaction hides what was committed after it began.
     ``await_all`` waits for its end.
     """
 
@@ -52,7 +54,8 @@ class Markers:
         self._owner: dict[str, Any] | None = None
 
     def ensure(self) -> None:
-        """Create the topic when there is none; raises when it has too few partitions, or would forget markers."""
+        """Create the topic if it does not exist; raise if it has too few partitions, or if Kafka would delete
+        markers."""
         partitions = self._partitions()
         if not partitions:
             self._cluster.create_topic(self.name, PARTITIONS, CONFIG)
@@ -72,15 +75,15 @@ class Markers:
             )
 
     def id(self) -> str | None:
-        """The id of the topic; None when the topic does not exist."""
+        """Return the id of the topic; None if it does not exist."""
         return next((place.topic_id for place in self._partitions()), None)
 
     def end(self) -> int:
-        """The sum of the ends of all partitions: it only grows."""
+        """Return the sum of the ends of all partitions, which only grows."""
         return sum(bounds.log_end for bounds in self._cluster.bounds(self._partitions()).values())
 
     def all(self) -> dict[int, Marker]:
-        """The markers by manifest."""
+        """Return the markers by manifest."""
         self._read()
         return self._markers
 
@@ -88,7 +91,7 @@ class Markers:
         return self.all().get(manifest_id)
 
     def owner(self) -> tuple[Owner, str] | None:
-        """The owner of the topic, and the pipeline that writes to it."""
+        """Return the owner of the topic, and the pipeline that writes to it."""
         self._read()
         if self._owner is None:
             return None
@@ -98,20 +101,20 @@ class Markers:
         return json.dumps(["marker", self._topic, manifest_id]).encode()
 
     def partition(self, key: bytes) -> int:
-        """Return where the messages of a key are, also when a person has added partitions since."""
+        """Return the partition of a key. It does not change if somebody adds partitions."""
         return zlib.crc32(key) % PARTITIONS
 
     def await_all(self, manifest_id: int) -> None:
-        """Wait until nothing hides a marker of this manifest any more; ``Unavailable`` after ``WAIT_S``."""
+        """Wait until no open transaction hides a marker of this manifest; ``Unavailable`` after ``WAIT_S``."""
         self._await(self.partition(self.key(manifest_id)))
 
     def take(self, owner: Owner, pipeline_name: str, *, only_if_free: bool) -> None:
-        """Set the owner; of several processes that claim a free topic at once, one succeeds."""
+        """Set the owner. If several processes claim a free topic at once, one of them succeeds."""
         content = {"database": owner.database, "before": owner.before, "pipeline": pipeline_name}
         self._change_owner(content, only_if_free=only_if_free)
 
     def registered_target(self) -> str | None:
-        """The name by which a sink comes to the topic."""
+        """Return the name under which a sink registered the topic."""
         self._read()
         return None if self._owner is None else self._owner.get("target")
 
@@ -165,7 +168,7 @@ class Markers:
                 self._next[place] = bounds.last_stable
 
     def _take_in(self, key: bytes | None, value: bytes | None) -> None:
-        """The highest number of a key counts."""
+        """Store a message, if its number is the highest of its key."""
         try:
             kind, topic, *rest = json.loads(key or b"")
             content = json.loads(value or b"")

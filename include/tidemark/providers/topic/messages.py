@@ -28,7 +28,7 @@ class SinkTopics:
 def messages_of(
     cluster: TopicCluster, marker: Mapping[str, Any], manifest_id: int, topics: Sequence[str]
 ) -> Iterator[tuple[Record, From]]:
-    """The messages of a manifest in these topics, from where its marker says that they are."""
+    """Yield the messages of a manifest in these topics, from the places that its marker lists."""
     for topic, partition, _, first, last in marker.get("delivered", ()):
         if topic not in topics:
             continue
@@ -39,7 +39,7 @@ def messages_of(
 
 
 def messages_between(cluster: TopicCluster, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
-    """The committed messages of ``[start, end)`` that the partition still has."""
+    """Yield the committed messages of ``[start, end)`` that the partition still has."""
     for place in cluster.partitions([topic])[0]:
         if place.partition == partition:
             bounds = cluster.bounds([place])[place]

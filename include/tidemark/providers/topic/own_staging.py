@@ -1,7 +1,7 @@
-"""The staging of a sink whose target is no folder: a root of its own in a folder that many sinks share.
+"""The staging of a sink whose target is not a folder: it has its own root in a folder that many sinks share.
 
-The root is named after pipeline and sink, and belongs to one manifest database as a lake does: ids of manifests and
-numbers of attempts are unique in one database only.
+The root is named after pipeline and sink. Like a lake it belongs to one manifest database, because ids of manifests and
+numbers of attempts are unique only in one database.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +20,10 @@ from tidemark.storage.open import open_store
 class OwnStaging(FolderStaging):
     """The root of one sink of one pipeline in the folder ``shared``, as a store.
 
-    Only the database that its owner file names lists or removes anything in it; without that file nobody does. It is
-    asked each time: another database may have adopted the target since. One that adopts between the question and the
-    removal may lose what its attempt of the same number has left. Nothing wrong is published then: what is staged is
-    compared with the receipt, so the attempt fails.
+    Only the database in its owner file lists or removes anything in it; without that file nobody does. Each call reads
+    the file, because another database may have adopted the target. If it adopts between this check and the removal,
+    files of its attempt with the same number may be removed. Nothing wrong is published then: staged files are compared
+    with the receipt, so that attempt fails.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class OwnStaging(FolderStaging):
         return owner is not None and owner.database == self._database_id
 
     def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:
-        """Take this root, and remove that of an old name, with what dead attempts have staged there.
+        """Claim this root, and remove that of an old name, with what dead attempts have staged there.
 
-        ``owner`` is that of the target; a root of another database is left alone. The owner file of the old root goes
-        last, so this may be repeated after it died anywhere.
+        ``owner`` is the owner of the target; a root of another database is not touched. The owner file of the old root
+        is removed last, so this may be repeated after a crash at any point.
         """
         before = sink_folder(pipeline_name, sink_name)
         if before == self._folder:

@@ -1,7 +1,7 @@
 """Protobuf values with Confluent's framing: a zero byte, the schema's id in four bytes, which message, the row.
 
-The schema is pinned in the order, so the same rows make the same bytes once more. The message is the first of its file.
-Repeated fields and maps are refused: a list without elements and one that is null are the same there.
+The schema is pinned in the order, so the same rows always make the same bytes. The message is the first of its file.
+Repeated fields and maps are refused, because Protobuf cannot tell an empty list from a null one.
 """
 
 import re
@@ -31,7 +31,7 @@ _SMALL = (pa.int8(), pa.int16())  # Protobuf has no smaller number than int32
 
 
 class ProtobufValues:
-    """Writes rows with one schema; the columns have been compared with it (``problem_with``)."""
+    """Writes rows with one schema. The caller has compared the columns with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         self._framing = b"\0" + schema.id.to_bytes(4, "big") + _FIRST_MESSAGE
@@ -52,15 +52,17 @@ def values_of(schema: RegisteredSchema) -> ProtobufValues:
 
 
 def derived(columns: pa.Schema, name: str) -> str:
-    """The text of a .proto file with these columns as its message; ``ConfigurationError`` for a column that cannot be
-    one of its fields."""
+    """Return the text of a .proto file with these columns as its message.
+
+    Raises ``ConfigurationError`` for a column that cannot be one of its fields.
+    """
     body = _message(name, list(columns), "", "")
     imports = 'import "google/protobuf/timestamp.proto";\n' if _TIMESTAMP in body else ""
     return f'syntax = "proto3";\n{imports}{body}'
 
 
 def problem_with(schema: RegisteredSchema, columns: pa.Schema) -> str | None:
-    """Return the reason why rows with these columns cannot be written with a schema, as a sentence; None when they can.
+    """Return why rows with these columns cannot be written with a schema, as a sentence; None if they can.
 
     The first message of its file must have a field for each column and no other. Order and numbers may differ.
     """
@@ -128,7 +130,7 @@ def _message(name: str, fields: list[pa.Field], within: str, indent: str) -> str
 
 
 def _json_name(name: str) -> str:
-    """The name that protoc gives to a field in JSON: no two fields of a message may have the same."""
+    """Return the name that protoc gives to a field in JSON. No two fields of a message may have the same."""
     return re.sub(r"_+(.?)", lambda match: match[1].upper(), name)
 
 
@@ -140,8 +142,8 @@ def _refused(path: str, why: str) -> ConfigurationError:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the values that a message of Python takes: a time as its seconds and nanoseconds, a struct as its fields
-    that are there."""
+    """Return the values in the form that a Python message accepts: a time as seconds and nanoseconds, a struct as its
+    fields that are not null."""
     if pa.types.is_struct(column.type):
         names = [field.name for field in column.type]
         parts = zip(*(_values(part) for part in column.flatten()), strict=True)

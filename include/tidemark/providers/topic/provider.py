@@ -1,4 +1,4 @@
-"""Names what this provider brings: Kafka topics as a target."""
+"""Declares the kinds of this provider: Kafka topics as a target."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Chooses the schema of a registry that the messages of a sink are written with."""
+"""Chooses the registry's schema with which the messages of a sink are written."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -21,7 +21,8 @@ class Values(Protocol):
 
 
 class Form(Protocol):
-    """A module: how a registry calls it, the schema of columns, why a schema does not fit them, what writes rows."""
+    """A module for one format: its name in a registry, the schema of columns, why a schema does not fit, and the writer
+    of rows."""
 
     KIND: str
 
@@ -31,12 +32,12 @@ class Form(Protocol):
 
 
 def form_of(name: str) -> Form:
-    """``avro`` or ``protobuf``; each needs libraries that the other does without."""
+    """Return the module for ``avro`` or ``protobuf``. Each needs libraries that the other does not need."""
     return cast("Form", import_module(f"tidemark.providers.topic.{name}"))
 
 
 def values_of(schema: Mapping[str, Any]) -> Values:
-    """Return the writer of the rows of an order with its schema."""
+    """Return the writer for rows, with the schema of an order."""
     return form_of(schema["kind"].lower()).values_of(RegisteredSchema.from_dict(schema))
 
 
@@ -50,8 +51,10 @@ def chosen_schema(
     *,
     auto_register: bool,
 ) -> tuple[RegisteredSchema, dict[str, Any]]:
-    """The schema, and what a later attempt must know to use the same. Raises ``ConfigurationError`` when no schema
-    fits, and what a registry raises that does not answer."""
+    """Return the schema, and what a later attempt must know to use the same one.
+
+    Raises ``ConfigurationError`` if no schema fits, and the error of a registry that does not answer.
+    """
     schemas = Schemas(registry, pins.all(), pins.lookup)
     if auto_register:
         text = form.derived(columns, "Row")

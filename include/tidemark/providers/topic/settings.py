@@ -36,12 +36,12 @@ class MessageFormat(StrEnum):
 
     @property
     def registered(self) -> bool:
-        """Return whether its values have the id of a schema in a registry."""
+        """Return whether values of this format have the id of a schema in a registry."""
         return self in (MessageFormat.AVRO, MessageFormat.PROTOBUF)
 
 
 class Partitioner(StrEnum):
-    """The rule by which a message's partition is chosen; a message without a key goes to any partition."""
+    """The rule that chooses a message's partition. A message without a key may go to any partition."""
 
     MURMUR2 = "murmur2"
     CRC32 = "crc32"
@@ -57,7 +57,8 @@ class Compression(StrEnum):
 
 
 class Settings(StagingSettings):
-    """A Kafka topic to which each manifest is appended in one transaction, with headers that say where it is from.
+    """A Kafka topic to which each manifest is appended in one transaction, with headers that say where messages come
+    from.
 
     Exactly one of ``connection`` and ``bootstrap_servers`` is set; the cluster need not be that of the source.
     """
@@ -163,7 +164,8 @@ class Settings(StagingSettings):
 
     @property
     def markers_topic(self) -> str:
-        """Always of this name: it says who owns the topic, so whoever claims the topic must look there."""
+        """The topic of markers. Its name is fixed, because it says who owns the topic: everybody who claims the topic
+        looks there."""
         return f"{self.topic}-markers"
 
     @property
@@ -172,7 +174,7 @@ class Settings(StagingSettings):
 
     @property
     def cluster(self) -> str:
-        """Return the name of the cluster in messages; no secret."""
+        """The name of the cluster in messages; it contains no secret."""
         return str(self._address())
 
     def _address(self) -> Address:
@@ -203,7 +205,7 @@ class Settings(StagingSettings):
         return order
 
     def storable(self) -> Storable:
-        """Return the form in which its messages are made; how long they may be, the topic says."""
+        """Declare the form of the messages. Their longest size is not known here: the topic decides it."""
         values = None
         if self._schema is not None:
             values = ValueForm("tidemark.providers.topic.schema", json.dumps(self._schema.as_dict()))
@@ -214,8 +216,11 @@ class Settings(StagingSettings):
         return self.registry is not None
 
     def pinned(self, rows: RowSettings, pins: Pins) -> Self:
-        """With ``auto_register`` the schema of the columns, else the newest of the subject, which must fit them. What
-        an earlier attempt has used is used again while it fits."""
+        """Return the settings with a pinned schema: with ``auto_register`` that of the columns, else the subject's
+        newest.
+
+        The newest must fit the columns. The schema of an earlier attempt is used again as long as it fits.
+        """
         if self.registry is None:
             return self
         # Imported late: it takes its time, and most commands ask no registry.

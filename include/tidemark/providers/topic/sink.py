@@ -1,7 +1,7 @@
-"""Appends to a Kafka topic: one transaction per manifest holds its messages and its marker.
+"""Appends to a Kafka topic: one transaction per manifest contains its messages and its marker.
 
-What was appended cannot be taken back. So the marker is looked up before anything is sent, after every earlier
-transaction of the manifest has ended: with the same digest nothing is sent again.
+What was appended cannot be taken back. So the marker is read before anything is sent, and after every earlier
+transaction of the manifest has ended. If it has the same digest, nothing is sent again.
 """
 
 import json
@@ -47,7 +47,7 @@ _DEAD_LETTER_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "max.me
 
 
 class TopicLedger(Ledger):
-    """The markers of a topic: messages of a compacted topic beside it, which say its owner and pipeline too."""
+    """The markers of a topic: messages in a compacted topic beside it, which also name its owner and pipeline."""
 
     def __init__(self, pipeline_name: str, settings: Settings, topics: SinkTopics) -> None:
         super().__init__(pipeline_name, settings.name, settings.target)
@@ -63,7 +63,8 @@ class TopicLedger(Ledger):
         return None if owner is None else owner[0]
 
     def claim(self, database_id: str) -> None:
-        """Raises ``SinkRefused`` when there is no topic, or the topic belongs to another pipeline of the database."""
+        """Claim the topic. Raises ``SinkRefused`` if it does not exist, or belongs to another pipeline of the
+        database."""
         self.refuse_missing()
         self.markers.ensure()
         if self.markers.owner() is None:
@@ -101,13 +102,14 @@ class TopicLedger(Ledger):
         self.markers.note_target(self.target)
 
     def rename_pipeline(self, old: str) -> None:
-        """The owner of the topic has the name."""
+        """Change the pipeline's name in the owner of the topic."""
         owner = self.markers.owner()
         if owner is not None and owner[1] == old:
             self.markers.take(owner[0], self.pipeline_name, only_if_free=False)
 
     def position(self) -> Position | None:
-        """By the ids of both topics: one that was created again is another target."""
+        """Return the position. Its identity has the ids of both topics, so a topic that was created again is another
+        target."""
         identity = self.identity()
         return None if identity is None else Position(identity, self.markers.end())
 
@@ -145,7 +147,8 @@ class TopicOutput(WritesTopics):
         self._store = store  # of its staging
 
     def storable(self, declared: Storable) -> Storable:
-        """As long as the topic takes it. While Kafka does not answer, other sinks are published without this limit."""
+        """Declare the limit of messages, which the topic sets. If Kafka does not answer, other sinks publish without
+        this limit."""
         limit = declared.message
         if limit is None or (self.settings.format.registered and limit.values is None):
             return declared
@@ -170,12 +173,14 @@ class TopicOutput(WritesTopics):
         return self.exists()
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """The marker says so: what retention or compaction took since is not sent again."""
+        """Return whether the topic exists. The marker has been compared; messages that retention removed are not sent
+        again."""
         del before, now
         return self.exists()
 
     def wait_for_lower(self, manifest_id: int) -> None:
-        """Also shows before Spark starts whether the brokers have transactions."""
+        """End the transactions of lower attempts. Before Spark starts, this also shows if the brokers support
+        transactions."""
         self._settled(manifest_id, lambda: self._wait(manifest_id))
 
     def _wait(self, manifest_id: int) -> None:
@@ -184,7 +189,8 @@ class TopicOutput(WritesTopics):
             self.markers.await_all(manifest_id)
 
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4. A commit that nobody has answered begins again: the marker says whether it was done."""
+        """Do the steps 2 to 4. A commit without an answer is started again: then the marker says if it had
+        succeeded."""
         self._refuse_too_long(receipt)
         dead = self.parts(receipt, ObjectKind.DEAD_LETTER)
         if dead and not self.cluster.partitions([self.settings.dead_letter_topic])[0]:
@@ -196,8 +202,8 @@ class TopicOutput(WritesTopics):
         mark()
 
     def _put(self, receipt: Receipt, record: Record, fence: Fence) -> None:
-        """One transaction. Equal messages, as of a sink that was retired since, are not sent again: they get the marker
-        of this attempt."""
+        """Do one transaction. If the topic has the same messages already, as of a retired sink, only this attempt's
+        marker is sent."""
         manifest_id, settings = receipt.manifest_id, self.settings
         with self._transaction(manifest_id) as transaction:
             transaction.fence()
@@ -231,7 +237,10 @@ class TopicOutput(WritesTopics):
             self.markers.await_all(manifest_id)
 
     def _await_readable(self, transaction: Transaction) -> None:
-        """Kafka answers a commit before readers see it. Transactions of others may hide it for longer than we wait."""
+        """Wait until readers see the messages, because Kafka answers a commit earlier. Gives up after ``READABLE_S``.
+
+        Transactions of others may hide the messages for longer.
+        """
         places, _ = self.cluster.partitions(sorted({topic for topic, _ in transaction.delivered}))
         ends = {
             place: delivered.last
@@ -246,7 +255,7 @@ class TopicOutput(WritesTopics):
             time.sleep(0.02)
 
     def _refuse_created_again(self, identity: str | None, manifest_id: int) -> None:
-        """Raise when a topic was created again since: Kafka answers the commit well, and the new topic is empty."""
+        """Raise if a topic was created again meanwhile: Kafka accepts the commit, but the new topic is empty."""
         if self._ledger.identity() != identity:
             raise LakeConflict(
                 f"topic {self.settings.topic}, or its topic of markers, was created again while the manifest was sent: "
@@ -259,8 +268,11 @@ class TopicOutput(WritesTopics):
             )
 
     def _may_follow(self, marker: Marker, receipt: Receipt, record: Record) -> bool:
-        """Return whether a person lets the messages follow those of the marker; false when they are equal: then they
-        are in the topic already. Raises for others."""
+        """Return whether you allowed the messages to follow those of the marker; false if they are equal, and so in the
+        topic.
+
+        Raises ``LakeConflict`` for other messages, and ``Fenced`` if the marker is of a higher attempt.
+        """
         attempt = int(marker["attempt"])
         if attempt > receipt.attempt:
             context = {"pipeline": self.pipeline_name, "sink": self.name, "manifest": receipt.manifest_id}
@@ -353,7 +365,7 @@ class TopicOutput(WritesTopics):
             yield dead_letter_of(message, source, values=values)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        """Begins a transaction, and sends nothing."""
+        """Begin a transaction without sending anything."""
         del decode, transforms
         self._ledger.refuse_missing()
         if self.markers.id() is not None:
@@ -367,7 +379,7 @@ class TopicOutput(WritesTopics):
 
 
 def sink_connection(pipeline_name: str, settings: Settings, lookup: Lookup) -> KafkaConnection:
-    """The connection of a sink; raises ``ConfigurationError`` with names of keys, never values."""
+    """Return the connection of a sink; a ``ConfigurationError`` names keys but never their values."""
     if settings.bootstrap_servers is not None:
         return KafkaConnection(settings.bootstrap_servers, {})
     return named_connection(settings.connection or "", pipeline_name, lookup)

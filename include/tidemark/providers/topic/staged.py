@@ -1,6 +1,6 @@
 """Staged messages: Arrow IPC files, one per task, topic and partition, in the order of the source's offsets.
 
-Executors write them and the publishing process reads them, so this imports the standard library and pyarrow only.
+Executors write them and the publishing process reads them, so this imports only the standard library and pyarrow.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class MessagesFile(StagedFile):
         self._writer = self._messages = pa.ipc.new_file(self._file, MESSAGES, options=_OPTIONS)
 
     def append(self, measured: pa.Table) -> None:
-        """Messages with the columns of ``HASH_COLUMNS``."""
+        """Write messages, which also have the columns of ``HASH_COLUMNS``."""
         rows = measured.drop_columns(HASH_COLUMNS.names)
         self._messages.write_table(rows)
         self._measure(rows, digest_of(measured))
@@ -51,7 +51,7 @@ class MessagesFile(StagedFile):
 
 
 def staged_messages(store: ObjectStore, key: str) -> Iterator[pa.RecordBatch]:
-    """The batches of a staged file; ``WorkFailed`` when it is gone or damaged."""
+    """Yield the batches of a staged file; ``WorkFailed`` if it is missing or damaged."""
     try:
         with store.open(key) as file:
             reader = pa.ipc.open_file(file)

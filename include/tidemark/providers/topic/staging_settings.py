@@ -1,4 +1,4 @@
-"""Has the keys of a sink that stages in a folder which many sinks share, since its target is no folder itself."""
+"""The keys of a sink whose target is not a folder, and that therefore stages in a folder which many sinks share."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from tidemark.storage.base import is_s3
 
 
 class StagingSettings(SinkSettings):
-    """The folder is one for all sinks; in it each has one of its own. The kind says whose keys open a bucket."""
+    """The settings of the shared folder, in which each sink has its own folder. Subclasses say which keys open a
+    bucket."""
 
     staging: Root = Field(
         default="staging",
@@ -25,7 +26,7 @@ class StagingSettings(SinkSettings):
 
     @abstractmethod
     def store_settings(self) -> Mapping[str, Any]:
-        """Access to a staging folder in ``s3://``, without secrets."""
+        """Return the access to a staging folder in ``s3://``, without secrets."""
 
     def own_folder(self, pipeline_name: str) -> str:
         return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"

@@ -33,11 +33,12 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Another producer of the same transactional id has begun, or it is not known how the transaction ended."""
+    """Another producer with the same transactional id has begun, or it is unknown how the transaction ended."""
 
 
 def uninterrupted(work: Callable[[], T]) -> T:
-    """The result of work in a transaction, which is done again after ``Interrupted``; raises that after ``TRIES``."""
+    """Return the result of work in a transaction. Repeat the work after ``Interrupted``; raise that after ``TRIES``
+    tries."""
     for _ in range(TRIES - 1):
         try:
             return work()
@@ -56,10 +57,9 @@ class Delivered:
 
 
 class Transaction:
-    """A producer for one transaction, as a context: what was not committed is aborted at its end.
+    """A producer for one transaction, as a context manager: at its end, what was not committed is aborted.
 
-    ``timeout_s``: the broker aborts it by itself after this time. Raises ``Interrupted`` when it must be begun again
-    with another producer.
+    The broker aborts it after ``timeout_s``. Raises ``Interrupted`` if it must be started again with another producer.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Transaction:
                 self._producer.purge()  # the next producer of this id, or the timeout, aborts it
 
     def fence(self) -> None:
-        """End what earlier producers of this id left open, and let none of them commit any more."""
+        """End the open transactions of earlier producers with this id, and prevent their later commits."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -121,7 +121,7 @@ class Transaction:
                 time.sleep(AGAIN_S)
 
     def begin(self) -> None:
-        """The time that the transaction may take begins; ``fence`` comes first."""
+        """Begin the transaction, and its time limit. The caller has called ``fence``."""
         try:
             self._producer.begin_transaction()
         except KafkaException as failed:
@@ -148,7 +148,7 @@ class Transaction:
                 raise self._translated(failed.args[0]) from failed
 
     def check(self) -> None:
-        """Handle the answers that have come; raises what is wrong with a message, or when the time is over."""
+        """Handle the answers so far; raise the error of a message, or if the time is over."""
         self._producer.poll(0)
         if self._failure is not None:
             raise self._translated(self._cause(self._failure))
@@ -160,8 +160,10 @@ class Transaction:
             )
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Return the reason why messages were given up before they were sent. Whoever begins a failed transaction is
-        told; it has no effect."""
+        """Return the reason why messages were given up before they were sent.
+
+        To learn it, begin the failed transaction again: the client then reports the reason, and does nothing.
+        """
         if error.code() not in _GIVEN_UP:
             return error
         try:
@@ -172,7 +174,7 @@ class Transaction:
         return error
 
     def flush(self) -> None:
-        """Wait until every message is stored; raises when one is not."""
+        """Wait until every message is stored; raise if one is not."""
         while self._waits():
             self.check()
         self.check()
@@ -184,7 +186,7 @@ class Transaction:
             )
 
     def commit(self) -> None:
-        """Make all messages visible; ``Interrupted`` when nobody has said whether they are."""
+        """Make all messages visible; raises ``Interrupted`` if no answer says whether they are."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -201,7 +203,7 @@ class Transaction:
                 raise Interrupted(error.str()) from failed
 
     def _waits(self) -> bool:
-        """Return whether messages are not stored after ``ASK_S``."""
+        """Return whether some messages are still not stored after ``ASK_S``."""
         try:
             return bool(self._producer.flush(ASK_S))
         except SystemError:  # seen of confluent-kafka 2.16 while its brokers were cut off: it failed without an error

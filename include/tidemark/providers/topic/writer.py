@@ -102,7 +102,8 @@ def _registered_values(schema: dict[str, Any] | None) -> "Values | None":
 
 
 def _values_unless_deleted(values: "Values", rows: pa.RecordBatch, deleted: pa.Array | None) -> pa.Array:
-    """The values of rows that are not deleted, null for the others: their columns may be null against the schema."""
+    """Return the values of rows that are not deleted, null for the others, whose columns may be null against the
+    schema."""
     if deleted is None:
         return values.of(rows)
     kept = pc.invert(deleted)
@@ -118,7 +119,7 @@ def _value_of(rows: pa.RecordBatch, column: str | None) -> pa.Array:
 
 
 def _key_of(columns: pa.RecordBatch) -> pa.Array:
-    """The text of one column, null where it is null; a JSON object of several."""
+    """Return the text of one column, null if it is null; of several columns a JSON object."""
     if columns.num_columns > 1:
         return _value_of(columns, None)
     values = columns.column(0)
@@ -129,7 +130,7 @@ def _key_of(columns: pa.RecordBatch) -> pa.Array:
 
 
 def _about(letter: dict[str, Any]) -> bytes:
-    """All of a dead letter that its message does not hold by itself, as JSON."""
+    """Return as JSON everything about a dead letter that its message does not contain."""
     headers = letter["_headers"]
     pairs = None if headers is None else [[header["key"], _base64(header["value"])] for header in headers]
     about = {name.removeprefix("_"): letter[name] for name in _OF_DEAD_LETTERS} | {"headers": pairs}

@@ -117,7 +117,7 @@ def test_a_partition_of_a_table_with_another_name_is_refused(catalog: SqlCatalog
     schema = schema_for(pa.schema([("größe", pa.string())]))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "größe"))
     table = catalog.create_table("lake.t", schema=schema, partition_spec=spec)
-    with pytest.raises(SinkRefused, match="the partition größe of the table has a name that Avro does not have"):
+    with pytest.raises(SinkRefused, match="the partition größe of the table has a name that Avro does not allow"):
         refuse_misfits(table, schema, (Term("größe", "identity"),), {}, widens=False)
 
 

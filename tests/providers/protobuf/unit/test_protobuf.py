@@ -233,8 +233,8 @@ def test_a_message_that_makes_no_columns_is_refused(messages: dict[str, list[str
 def test_what_is_no_descriptor_set_or_lacks_something_is_refused() -> None:
     alone = proto("t", {"M": ["u.U u = 1"]}, imports=("u.proto",))
     for content, name, words in [
-        (b"", "t.M", "it is not a descriptor set"),
-        (b'syntax = "proto3";', "t.M", "it is not a descriptor set"),
+        (b"", "t.M", "the schema file is not a descriptor set"),
+        (b'syntax = "proto3";', "t.M", "the schema file is not a descriptor set"),
         (SET, "t.Al", 'there is no message t.Al in the descriptor set; did you mean "t.All"?'),
         (
             descriptor_set(alone),
@@ -491,7 +491,7 @@ def test_a_pipeline_file_reads_the_descriptor_set_beside_it(tmp_path: Path) -> N
         (
             "flights.desc",
             "p.yaml",
-            "decode.descriptor_set: cannot be used: it is not a descriptor set; make one: protoc",
+            "decode.descriptor_set: cannot be used: the schema file is not a descriptor set; make one: protoc",
         ),
         ("flights.desc", "[1]", "must be the name of a descriptor set that protoc has written, such as flights.desc"),
         (
