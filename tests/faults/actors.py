@@ -1,7 +1,7 @@
-"""Actors: threads in the place of processes. A test moves each from one operation to the next, and can kill it.
+"""Actors: threads that stand for processes. A test moves each from one operation to the next, and can kill it.
 
 An actor runs a real verb, with its own database session and sinks. Only one actor runs at a time. It can stop before
-every statement, every change of the lake and every question to Kafka, but inside a transaction only at a failpoint.
+every statement, every change of the lake and every request to Kafka; inside a transaction only at a failpoint.
 
 A kill has the effects of SIGKILL: the session is closed, so PostgreSQL releases its locks and rolls back its
 transaction, and the lake refuses all changes that clean-up code tries while the exception propagates.
@@ -32,11 +32,11 @@ class Killed(BaseException):
 
 
 class LostAnswer(Unavailable):
-    """The operation is done, and its process does not know that."""
+    """The operation succeeded, but its process does not learn it."""
 
 
 class Fault(StrEnum):
-    """What happens to an actor at one operation."""
+    """The fault that hits an actor at one operation."""
 
     KILL = "kill -9 before it"
     CUT = "its database session is ended, the process goes on"  # from outside, while it is stopped
@@ -45,7 +45,8 @@ class Fault(StrEnum):
 
 
 class Life:
-    """How far a process may go, its next fault, and whether it is dead. Its database and stores share it."""
+    """The life of a process, which its database and stores share: how far it may go, its next fault, and if it is
+    dead."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -109,7 +110,7 @@ class MortalAttempts(Attempts):
 
 
 class MortalDatabase(ManifestDatabase):
-    """The database session of a process; every statement is an operation."""
+    """The database session of a process. Every statement is an operation."""
 
     def __init__(self, dsn: str, actor: str, life: Life) -> None:
         super().__init__(dsn, actor)
@@ -156,7 +157,7 @@ class MortalDatabase(ManifestDatabase):
 
 
 class MortalStore:
-    """The store of one process: the methods below are operations, and a dead process changes nothing."""
+    """The store of one process. The methods below are operations, and a dead process changes nothing."""
 
     def __init__(self, store: ObjectStore, life: Life) -> None:
         self._store = store
@@ -262,7 +263,7 @@ def _operation(what: str, call: Callable[..., Any], life: Life) -> Callable[...,
 
 
 class Actor(threading.Thread):
-    """One process. It calls ``verb`` with itself, and begins at the first ``go``."""
+    """One process. It calls ``verb`` with itself, and starts at the first ``go``."""
 
     def __init__(self, name: str, verb: Callable[["Actor"], object], *, plans: bool = False) -> None:
         super().__init__(name=name, daemon=True)

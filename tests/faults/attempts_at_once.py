@@ -1,4 +1,4 @@
-"""Manifests that change the same rows or totals, each in a process of its own, at the same time."""
+"""Manifests that change the same rows or totals at the same time, each in its own process."""
 
 from tests.worlds.world import World, wait_ended
 

@@ -1,4 +1,4 @@
-"""A world whose oracle checks it after every step, and the methods that schedules are written with."""
+"""A world that its oracle checks after every step, and the methods with which schedules are written."""
 
 from collections.abc import Callable
 

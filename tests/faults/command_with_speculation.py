@@ -1,4 +1,5 @@
-"""The command line with Spark's speculation, which runs slow tasks twice; a cluster may have it by default."""
+"""The command line with Spark's speculation, which runs slow tasks twice, because a cluster may enable it by
+default."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A world for each schedule, and counts of what happened in schedules that must succeed."""
+"""Fixtures: a world for each schedule, and counts of events in schedules that must succeed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

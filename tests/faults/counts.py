@@ -1,4 +1,4 @@
-"""Counts of all schedules: printed at the end, and written to the file that TIDEMARK_FAULT_FIGURES names."""
+"""Counts over all schedules, printed at the end, and written to the file that TIDEMARK_FAULT_FIGURES names."""
 
 import json
 import os

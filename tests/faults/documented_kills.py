@@ -1,4 +1,4 @@
-"""The tables of docs/guarantees.md, which say what is seen after a kill at each failpoint; and that kill itself."""
+"""The tables of docs/guarantees.md about what readers see after a kill at each failpoint, and the kill itself."""
 
 import re
 import signal

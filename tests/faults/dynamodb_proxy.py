@@ -10,7 +10,7 @@ from tests.faults.s3_proxy import Rule, ServiceProxy
 
 
 class DynamoProxy(ServiceProxy):
-    """``reasons`` are those of a transaction that is cancelled."""
+    """The proxy. ``reasons`` are the reasons of a cancelled transaction."""
 
     reasons: tuple[str, ...] = ()
 

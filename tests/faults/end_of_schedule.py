@@ -1,4 +1,4 @@
-"""The end of a schedule: no more faults, all refusals are decided, and everything planned is processed."""
+"""Ends a schedule: no more faults, all refusals are decided, and everything planned is processed."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -24,7 +24,7 @@ class Chosen:
 
 @dataclass
 class Moved:
-    """One move, as ``Schedules.go_on`` takes it; ``pick`` says which of the actors or manifests."""
+    """One move, in the form that ``Schedules.go_on`` expects. ``pick`` selects the actor or the manifest."""
 
     move: Move
     answers: Sequence[object] = ()
@@ -33,7 +33,7 @@ class Moved:
 
 @dataclass
 class Forced:
-    """``begin``: what differs from the settings that a schedule mostly begins with."""
+    """A forced schedule. ``begin`` has the settings that differ from those with which most schedules begin."""
 
     moves: Sequence[Moved]
     begin: Mapping[str, object] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""A TCP proxy in front of a Kafka broker. It loses answers or questions of one kind of request, which the test chooses.
+"""A TCP proxy in front of a Kafka broker. It loses answers or requests of one kind, which the test chooses.
 
-Answers name the broker's address, so that clients would go around the proxy: in every answer its port is replaced.
+Answers contain the broker's address, so clients would bypass the proxy: in every answer it replaces the port.
 """
 
 import select
@@ -34,7 +34,7 @@ class Armed:
 
 @dataclass
 class _Requests(Conversation):
-    """Also what has come of an incomplete message, and the request whose answer is lost."""
+    """The state of a connection, with the bytes of an incomplete message, and the request whose answer is lost."""
 
     rest: dict[socket.socket, bytes] = field(default_factory=dict)
     lost: bytes = b""  # the correlation id
@@ -52,7 +52,7 @@ class _Requests(Conversation):
 
 
 class KafkaProxy(TcpProxy[_Requests]):
-    """In front of the broker on ``port``."""
+    """A proxy in front of the broker on ``port``."""
 
     conversation = _Requests
 

@@ -1,4 +1,4 @@
-"""A world for each kind of sink and place of it that real processes are killed over, by name."""
+"""A world for each kind of sink, and each place of it, with which the tests kill real processes; by name."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lake of a schedule as a reader sees it. It reads files in its own way, without Tidemark's storage."""
+"""The lake of a schedule as a reader sees it. It reads files by itself, without Tidemark's storage."""
 
 from pathlib import Path
 from typing import Protocol

@@ -40,7 +40,8 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Entry:
-    """The content of an offset: a record with its serial number, or (``serial`` None) the end mark of a transaction."""
+    """The content of an offset: a record with its serial number, or (``serial`` None) the end marker of a
+    transaction."""
 
     serial: int | None
     stamp: datetime
@@ -114,7 +115,7 @@ class Topic:
 
 
 class ModelBroker(Source):
-    """Topics of one cluster. ``notice`` is called with each question before the answer."""
+    """Topics of one cluster. It calls ``notice`` with each request before the answer."""
 
     title = "Kafka"
     address = "model:9092"

@@ -1,4 +1,5 @@
-"""The pipeline of a schedule: real PostgreSQL, real files, real verbs, a model broker, processes that can be stopped.
+"""The pipeline of a schedule: real PostgreSQL, real files, real verbs, a model broker, and processes that can be
+stopped.
 
 A schedule is a sequence of calls of ``ModelWorld``, written by hand or drawn by hypothesis. ``Oracle.check`` must pass
 after each call, and ``Oracle.check_quiet`` after ``settle``, which ends all faults.
@@ -65,7 +66,7 @@ WHY = "the schedule says so"
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """ScheduleSettings that do not change during a schedule."""
+    """Settings that do not change during a schedule."""
 
     gaps: str = "transactions"
     on_data_loss: str = "fail"
@@ -78,7 +79,7 @@ class ScheduleSettings:
 
 
 class ModelWorld:
-    """The pipeline of one schedule. It has threads, a database and a folder, so the caller must ``close`` it."""
+    """The pipeline of one schedule. The caller must ``close`` it, because it has threads, a database and a folder."""
 
     def __init__(
         self,

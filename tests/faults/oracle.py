@@ -1,4 +1,4 @@
-"""Checks the invariants after every step of a schedule, whatever was killed, paused or repeated (docs/invariants.md).
+"""Checks the invariants (docs/invariants.md) after every step of a schedule, whatever was killed, paused or repeated.
 
 The model broker knows every record that ever had an offset. The oracle reads the real files that the exact reader gets,
 and compares them with the broker's records, row by row.
@@ -64,7 +64,7 @@ RUNS = "SELECT run_key, cut_at, reached, manifests, covered_by FROM tidemark.run
 
 
 class Violated(AssertionError):
-    """An invariant does not hold; the message begins with its number."""
+    """An invariant does not hold; the message begins with the invariant's number."""
 
 
 class Oracle:

@@ -1,6 +1,6 @@
-"""The other sinks of a schedule, of any kind that is no lake: real targets, and what their readers see of each record.
+"""The other sinks of a schedule, of any kind except lakes: real targets, and what their readers see of each record.
 
-A record's serial number is the column ``n``: a key of its own in a table, a group of its own in totals.
+A record's serial number is the column ``n``: its own key in a table, its own group in totals.
 """
 
 import json
@@ -77,7 +77,7 @@ class OtherSink(ABC):
 
 
 class OtherTable(OtherSink):
-    """Rows by key."""
+    """A table with one row per key."""
 
     kind = "postgres"
 
@@ -159,7 +159,7 @@ class OtherTopic(OtherSink):
 
 
 class NamesTopic(OtherTopic):
-    """Messages that have nothing but the name of a record: another sink may not send its own in their place."""
+    """Messages with nothing but the name of a record: another sink must not send its own messages in their place."""
 
     name = "names"
 
@@ -171,7 +171,7 @@ class NamesTopic(OtherTopic):
 
 
 class OtherIceberg(OtherSink):
-    """A table of files, with its catalog in a database."""
+    """An Iceberg table, with its catalog in a database."""
 
     kind = "iceberg"
     goes_back = True
@@ -247,7 +247,7 @@ class OtherIceberg(OtherSink):
 
 
 class OtherDelta(OtherSink):
-    """A table of files with its log in a folder."""
+    """A Delta table in a folder."""
 
     kind = "delta"
     goes_back = True
@@ -346,7 +346,7 @@ PAIRS = ("topics of one name", "topic and items of one name")
 
 
 class OtherSinks:
-    """Makes the other sinks of schedules, on services that run; ``second_broker`` starts another cluster."""
+    """Makes the other sinks of schedules on running services; ``second_broker`` starts another cluster."""
 
     def __init__(
         self, postgres: Postgres, broker: Broker, dynamodb: DynamoDB, second_broker: Callable[[], Broker]

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL. It loses one answer or one question, which the test chooses.
+"""A TCP proxy in front of PostgreSQL. It loses one answer or one request, which the test chooses.
 
 It reads the client's messages: the SQL of a transaction, and its COMMIT. A statement is a message that PostgreSQL
 executes: a simple query, or the Execute of a prepared statement. Connections must not be encrypted; ``dsn`` sets that.
@@ -24,9 +24,9 @@ class Fault(StrEnum):
 
 @dataclass
 class Armed:
-    """A fault at the ``at``-th COMMIT of a transaction with a statement that contains ``having``.
+    """A fault at the ``at``-th COMMIT of a transaction that contains a statement with the text ``having``.
 
-    With ``every``, each statement counts, not only COMMIT.
+    With ``every``, each such statement counts, not only the COMMIT.
     """
 
     fault: Fault
@@ -49,7 +49,7 @@ class Armed:
 
 @dataclass
 class _Statements(Conversation):
-    """Also the state of the client's messages."""
+    """The state of a connection, including the state of the client's messages."""
 
     begun: bool = False
     buffer: bytes = b""
@@ -89,7 +89,7 @@ class _Statements(Conversation):
 
 
 class Proxy(TcpProxy[_Statements]):
-    """In front of PostgreSQL on ``port``."""
+    """A proxy in front of PostgreSQL on ``port``."""
 
     conversation = _Statements
 

@@ -1,4 +1,4 @@
-"""The manifest database is restored from an older copy: verbs are refused until the lake's records are adopted."""
+"""Restores the manifest database from an older copy: verbs are refused until the lake's records are adopted."""
 
 from tests.faults.actors import Actor, Fault
 from tests.faults.model_world import NAME, ModelWorld

@@ -1,4 +1,4 @@
-"""Runs that each lose another answer of PostgreSQL, and what must be true after each."""
+"""Runs of which each loses another answer of PostgreSQL, and what must be true after each."""
 
 import secrets
 from collections.abc import Callable

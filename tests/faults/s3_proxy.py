@@ -1,6 +1,7 @@
 """An HTTP proxy in front of an S3 store: it loses answers or requests, refuses as S3 does, or drops a condition.
 
-It passes requests on as they are, with their Host, which is signed. Where it drops a header, it signs them again.
+It passes requests on unchanged, including their Host, which is signed. If it drops a header, it signs the request
+again.
 """
 
 import http.client
@@ -26,7 +27,7 @@ AT_EVERY_TRY = 3  # the client gives up after three tries
 
 
 class Answer(StrEnum):
-    """What happens to a request that a rule matches."""
+    """The answer to a request that a rule matches."""
 
     LOST = "answer lost"  # the store has done it, the client gets no answer
     CUT_BEFORE = "cut before"  # the store does not get it
@@ -38,9 +39,9 @@ class Answer(StrEnum):
 class Rule:
     """Matches ``times`` requests (-1: all) of a method whose path contains ``having``, after the first ``skip``.
 
-    ``copy``: whether the request copies an object inside the store; None: either. ``header``: one that it has.
-    ``if_match`` is how the ETag in the condition ``If-Match`` of the request begins; empty: with and without one.
-    ``quoted``: whether that ETag has quotes; None: either, and requests without one.
+    ``copy`` says if the request copies an object inside the store; None matches both. ``header`` is a header that it
+    has. ``if_match`` is the beginning of the ETag in the condition ``If-Match``; empty matches requests with and
+    without one. ``quoted`` says if that ETag has quotes; None matches both, and requests without an ETag.
     """
 
     answer: Answer
@@ -115,7 +116,7 @@ class ServiceProxy(LocalHttp):
 
 
 class S3Proxy(ServiceProxy):
-    """In front of the store of a bucket."""
+    """A proxy in front of the store of a bucket."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket.endpoint_url)

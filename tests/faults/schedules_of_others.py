@@ -1,4 +1,4 @@
-"""Schedules over a lake and other sinks, by name: what is beside the lake, and the schedule."""
+"""Schedules over a lake and other sinks, by name: the other sinks, and the schedule."""
 
 from dataclasses import replace
 

@@ -40,7 +40,7 @@ QUESTIONS = st.sampled_from(  # and how often the plan asks it: ids of topics on
 
 
 class Happening(StrEnum):
-    """What producers and administrators do while the pipeline works."""
+    """An event caused by producers and administrators while the pipeline works."""
 
     RECORDS = "records"
     BAD = "undecodable records"
@@ -57,7 +57,7 @@ class Happening(StrEnum):
 
 
 class Verb(StrEnum):
-    """What a person or a scheduler calls."""
+    """A call by a user or a scheduler."""
 
     PROCESS = "process"
     REPLAY = "replay"
@@ -100,7 +100,8 @@ BETWEEN = st.lists(
 
 
 class Schedules(RuleBasedStateMachine):
-    """One schedule. The test sets ``postgres``, ``template`` and ``reached``, and may say what is beside the lake."""
+    """One schedule. The test sets ``postgres``, ``template`` and ``reached``, and may add other sinks beside the
+    lake."""
 
     postgres: Postgres
     template: str

@@ -1,4 +1,4 @@
-"""Another program brings a target back, or a part of it: Tidemark notices, and what it prints puts the target right."""
+"""Another program takes a target, or a part of it, back: Tidemark notices, and what it prints repairs the target."""
 
 import re
 

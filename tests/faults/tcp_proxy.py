@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server of 127.0.0.1: each connection has a thread that passes data on."""
+"""A TCP proxy in front of a server on 127.0.0.1. For each connection a thread passes data on."""
 
 import socket
 import threading
@@ -32,7 +32,7 @@ C = TypeVar("C", bound=Conversation)
 
 
 class TcpProxy(ABC, Generic[C]):
-    """Listens on a free port of 127.0.0.1 and passes data on to ``port``; use it with ``with``."""
+    """A proxy on a free port of 127.0.0.1 that passes data on to ``port``; use it with ``with``."""
 
     conversation: ClassVar[type[Conversation]]
 

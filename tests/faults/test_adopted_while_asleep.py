@@ -1,5 +1,6 @@
-"""An attempt of one manifest database sleeps in the middle of publishing, as on a laptop that is closed, while another
-database adopts the lake and goes on. Then it wakes: what it had put is taken back, and no record of it is written."""
+"""An attempt of one manifest database is paused in the middle of publishing, as on a laptop that is closed. Meanwhile
+another database adopts the lake and goes on. Then the attempt wakes: what it had put is taken back, and no record of it
+is written."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""Clears and backfills that process, on a real Airflow: each does what a person expects, and nothing twice."""
+"""Clears and backfills that run the tasks again, on a real Airflow: each does what the user expects, and nothing
+twice."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial

@@ -1,4 +1,5 @@
-"""Two attempts at one manifest, made by Airflow itself: what dies or is cleared while Spark works changes no reader."""
+"""Two attempts at one manifest, made by Airflow itself: a kill or a clear while Spark works changes nothing for
+readers."""
 
 import signal
 import time

@@ -1,6 +1,7 @@
 """Every kind of sink in one pipeline, whose processes are killed again and again: in the end each sink is exact.
 
-``TIDEMARK_KILLS_SEED`` repeats the draws of a failure. Moments depend on the machine, so the kills may lie elsewhere.
+``TIDEMARK_KILLS_SEED`` repeats the draws of a failure. The moments depend on the machine, so kills may happen
+elsewhere.
 """
 
 import os
@@ -25,7 +26,7 @@ LOOK_EVERY = 10  # kills
 
 
 class Killer:
-    """Starts commands and kills them, as its dice say. Prints each step, which pytest shows of a failure."""
+    """Starts commands and kills them at random. It prints each step, which pytest shows after a failure."""
 
     def __init__(self, world: AllSinksWorld, seed: int) -> None:
         self.world = world

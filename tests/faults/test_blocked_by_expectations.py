@@ -1,4 +1,4 @@
-"""Manifests that an expectation blocks, and that a person accepts, while processes die and answers are lost."""
+"""Manifests that an expectation blocks, and that you accept, while processes die and answers are lost."""
 
 import signal
 from collections.abc import Callable

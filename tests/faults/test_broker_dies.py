@@ -1,4 +1,4 @@
-"""Kafka itself dies, freezes, forgets: on a broker of this module alone, kept on disk as a broker keeps it."""
+"""Kafka itself dies, freezes or loses data: on a broker that only this module uses, kept on disk as in production."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Brokers as a site has them: at addresses that only others reach, and partitions whose brokers are all away."""
+"""Brokers as in real networks: at addresses that only others can reach, and partitions whose brokers are all down."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ JARS = STATE / "jars" / "kafka"
 
 
 class Advertised(Broker):
-    """Tells clients another address than the one where it listens."""
+    """A broker that advertises another address than the one on which it listens."""
 
     address: str | None = None
 
@@ -31,7 +31,7 @@ class Advertised(Broker):
 
 
 class Second(Broker):
-    """A broker without a controller of its own, in the cluster of another."""
+    """A broker without its own controller, in the cluster of another."""
 
     def __init__(self, state: Path, first: Broker) -> None:
         super().__init__(state, JARS)

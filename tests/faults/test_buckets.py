@@ -1,4 +1,4 @@
-"""What can go wrong between us and a bucket: each test begins with the name of its row of the failure matrix."""
+"""Faults between Tidemark and a bucket. Each test begins with the name of its row of the failure matrix."""
 
 import signal
 import time

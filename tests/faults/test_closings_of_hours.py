@@ -1,4 +1,4 @@
-"""Event hours when a run is killed between receipt, publication and closing, or paused and woken late."""
+"""Event hours of a run that is killed between receipt, publication and closing, or is paused and continues late."""
 
 import json
 import signal

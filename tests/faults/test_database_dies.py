@@ -1,4 +1,5 @@
-"""PostgreSQL itself is killed in the middle of the work and recovers: with fsync, on a server of this module alone."""
+"""PostgreSQL itself is killed in the middle of the work and recovers, with fsync, on a server that only this module
+uses."""
 
 import signal
 import time

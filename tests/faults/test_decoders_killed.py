@@ -1,4 +1,5 @@
-"""Each decoder, killed at a failpoint: every record is a row or a dead letter once, whatever was read before."""
+"""Each decoder is killed at a failpoint: every record is a row or a dead letter exactly once, whatever was read
+before."""
 
 import json
 import signal

@@ -1,7 +1,8 @@
-"""F7: a disk that really is full, at every size of what is left; a limit on file sizes stands in tests/integration.
+"""F7: a disk that is really full, with every amount of space left. A limit on file sizes is tested in
+tests/integration.
 
-It needs a small file system of its own, which only root may mount: anybody else skips it, and for root it fails where
-the right is missing.
+It needs its own small file system, which only root may mount. Other users skip it; for root it fails if the right to
+mount is missing.
 """
 
 import os

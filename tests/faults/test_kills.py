@@ -1,8 +1,8 @@
 """`kill -9` at every failpoint, over every kind of sink; then `retry` and `run` end in the rows of a fault-free run.
 
-One world of each kind has manifests for each failpoint in turn, and one deep audit in the end. What is seen of a target
-that had nothing before, test_guarantees.py and those like it ask at each failpoint. Where a kind is made of others that
-are killed at each failpoint, it takes every second one, and the others in another run.
+One world of each kind has manifests for each failpoint in turn, and one deep audit at the end. What readers see of a
+target that had nothing before is checked at each failpoint by test_guarantees.py and similar modules. A kind that
+consists of other kinds, which are killed at each failpoint, takes every second failpoint; another run takes the others.
 """
 
 import random

@@ -1,4 +1,5 @@
-"""`kill -9` at every failpoint of a member of a group: the others are published meanwhile, and a retry leads out."""
+"""`kill -9` at every failpoint of a member of a group: the other members are published meanwhile, and a retry repairs
+it."""
 
 import signal
 from collections import Counter
@@ -19,7 +20,7 @@ NAMES = ("a", "b", "c")
 
 
 class Group:
-    """A world with a group of three topics, which get a record each for each kill."""
+    """A world with a group of three topics, each of which gets a record for each kill."""
 
     def __init__(self, world: World, prefix: str) -> None:
         self.world = world

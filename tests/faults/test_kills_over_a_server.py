@@ -1,7 +1,7 @@
 """`kill -9` of a command whose manifests are staged on a Spark Connect server, over every kind of sink.
 
-The failpoints of a lake over a server are in tests/spark/test_spark_server.py, those of all sinks without one in
-test_kills.py.
+tests/spark/test_spark_server.py has the failpoints of a lake over a server, test_kills.py those of all sinks without
+one.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The answer to a COMMIT gets lost, or the COMMIT itself: the outcome is unknown, so it is looked up and never guessed.
 
-A proxy in front of PostgreSQL does it, at the COMMIT of the transaction that ran a certain statement, or at each one.
+A proxy in front of PostgreSQL loses it, at the COMMIT of the transaction that ran a certain statement, or at each one.
 """
 
 from collections.abc import Iterator

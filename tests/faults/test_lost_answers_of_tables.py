@@ -1,4 +1,4 @@
-"""G3: a COMMIT in the database of the table gets lost, or its answer; the marker says what has happened."""
+"""G3: a COMMIT in the database of the table gets lost, or its answer; the marker shows what happened."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

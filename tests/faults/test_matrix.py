@@ -1,4 +1,4 @@
-"""Rows of the failure matrix that no other file tells: each test begins with the name of its row.
+"""Rows of the failure matrix that no other file tests. Each test begins with the name of its row.
 
 P = plan, R = run, F = files, M = mark and recovery.
 """

@@ -1,7 +1,8 @@
-"""The suite is not blind: one promise is broken at a time, and a schedule that is well without the break must fail.
+"""The suite notices broken promises: one promise is broken at a time, and a schedule that passes without the break must
+fail.
 
-The control of each: ``test_schedules.py`` plays the same schedules unbroken, and the source that drops, repeats or
-lies is refused as long as nothing is broken.
+The controls: ``test_schedules.py`` runs the same schedules unbroken; and a source that drops, repeats or alters records
+is refused as long as nothing is broken.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Readers that never stop looking while processes die: what they may see, sampled thousands of times.
+"""Readers that keep reading while processes die: what they may see, sampled thousands of times.
 
-A sample is one listing and the reading of all it names. A file may go between the two (a replay replaced it): then the
-reader asks again, as the guarantees say, and must not be told the same file again.
+A sample is one listing, and a read of all files that it names. A file may disappear in between (a replay replaced it).
+Then the reader asks again, as the guarantees say, and must not get the same file again.
 """
 
 import json
@@ -44,7 +44,7 @@ def listing(world: World) -> list[Path]:
 
 @dataclass
 class Reader:
-    """One reader in a thread of its own; ``wrong`` says what it saw that nobody may see."""
+    """One reader in its own thread; ``wrong`` says what it saw that nobody may see."""
 
     world: World
     look: Look

@@ -1,4 +1,4 @@
-"""Each schedule of ``schedules.py`` is well, and so is whatever hits or stops a process at any of its operations."""
+"""Each schedule of ``schedules.py`` passes, and also with any fault or stop at any operation of a process."""
 
 import contextlib
 import secrets

@@ -1,7 +1,7 @@
 """Spark loses executors, workers and its JVM in the middle of an attempt, and does some of the work twice.
 
-`local-cluster` has executors that are processes of their own. They belong to the group of the command that started
-them, so `stage.mid:stop` stops them too, with some tasks done, some under way and some not begun.
+The executors of `local-cluster` are separate processes. They belong to the process group of the command that started
+them, so `stage.mid:stop` stops them too, with some tasks done, some running and some not started.
 """
 
 import json

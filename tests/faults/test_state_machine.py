@@ -1,9 +1,9 @@
-"""Thousands of schedules: hypothesis draws who does what next, who is paused, who is killed and what Kafka does.
+"""Thousands of schedules: hypothesis draws which process acts next, is paused or is killed, and what Kafka does.
 
-Real verbs on a real PostgreSQL and real files, a model of the broker. ``Oracle.check`` holds after every step and
-``Oracle.check_quiet`` in the end. The fast part always draws the same schedules; the exhaustive one draws new ones, as
-many as ``TIDEMARK_SCHEDULES`` says: half of them over lakes, the others in equal parts over what else there is. What
-they must be able to reach is not awaited: ``forced_events.py`` has a schedule for each event.
+They use real verbs on a real PostgreSQL and real files, and a model of the broker. ``Oracle.check`` holds after every
+step, ``Oracle.check_quiet`` at the end. The fast part always draws the same schedules. The exhaustive part draws new
+ones, as many as ``TIDEMARK_SCHEDULES`` says: half of them over lakes, the others in equal parts over the other sinks.
+The tests do not wait until the draws reach each event: ``forced_events.py`` has a schedule for each event.
 """
 
 import multiprocessing

@@ -1,4 +1,5 @@
-"""G9: the database of a table is killed in the middle of the work and recovers, alone or with the manifests in it."""
+"""G9: the database of a table is killed in the middle of the work and recovers, alone or together with the
+manifests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Databases and targets that go back, and what died between two steps: T2 to T11 of the failure matrix."""
+"""Databases and targets that go back, and crashes between two steps: T2 to T11 of the failure matrix."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Issue 13: two commands never send a person to each other. Whoever does what the messages say comes to an end.
+"""Issue 13: two commands never send you to each other. If you do what the messages say, you come to an end.
 
-Each situation is met by every command that can judge it. Then a person asks the audit, and does what it says, and what
+Each situation is met by every command that can judge it. Then the test runs the audit, and does what it says, and what
 the commands that refuse say, until nothing is red.
 """
 

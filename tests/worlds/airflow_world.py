@@ -1,4 +1,4 @@
-"""A world with its pipeline as a DAG of a real Airflow: its runs, and the processes of its attempts."""
+"""A world with its pipeline as a DAG in a real Airflow: its runs, and the processes of its attempts."""
 
 import os
 import shutil
@@ -170,7 +170,7 @@ class AirflowWorld:
 
 @dataclass(frozen=True)
 class Process:
-    """A process, by its id."""
+    """A process of the machine, by its id."""
 
     pid: int
 

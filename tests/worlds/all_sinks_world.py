@@ -1,4 +1,4 @@
-"""One pipeline with a sink of each kind, and what the readers of each of them must see."""
+"""One pipeline with a sink of each kind, and what the readers of each sink must see."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ OF_VERSIONS = {"oldest": "min(version)", "newest": "max(version)"}
 class AllSinksWorld(World):
     """A world with one sink of each of ``kinds``.
 
-    ``version`` is that of the pipeline's code. Each row has it, so that other code makes other rows, also of totals.
+    ``version`` is that of the pipeline's code. Each row contains it, so other code makes other rows, and other totals.
     """
 
     version: int = 0

@@ -1,4 +1,4 @@
-"""Spark, DuckDB and polars, each in a process of its own, which has no code of Tidemark; they answer with Arrow."""
+"""Spark, DuckDB and polars as readers, each in its own process without Tidemark's code; they answer with Arrow."""
 
 import json
 import subprocess

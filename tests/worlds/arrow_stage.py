@@ -95,7 +95,7 @@ def _row(message: Message) -> dict[str, object]:
 
 
 class ArrowStage:
-    """``arrow_stage`` for a command: there is nothing to start, and a job cannot be ended."""
+    """Stages with ``arrow_stage`` for a command. Nothing has to be started, and a job cannot be ended."""
 
     def __call__(self, order: Order) -> Receipt:
         return arrow_stage(order)

@@ -1,4 +1,4 @@
-"""Spark with the runtime of a table format, in a process of its own that answers many questions: it starts once."""
+"""Spark with the runtime of a table format, in its own process. It starts once and answers many questions."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ first.stop()
 
 
 class AskedSpark:
-    """``jars``: the set of jars with the runtime. ``conf``: properties of all questions."""
+    """A process with Spark. ``jars`` is the set of jars with the runtime; ``conf`` are properties for all questions."""
 
     def __init__(self, jars: str, conf: Mapping[str, str]) -> None:
         self._folder = TemporaryDirectory(prefix="asked-spark-")  # Spark leaves a folder where it works

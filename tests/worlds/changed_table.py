@@ -1,9 +1,8 @@
-"""A real PostgreSQL table that is changed at random, and its change stream in Debezium's shapes.
+"""A real PostgreSQL table with random changes, and its change stream in Debezium's forms.
 
-A trigger writes down each change in the order in which it happened. From that, records are made as Debezium's connector
-for PostgreSQL writes them, without schemas (source: "Data change events" and "Data type mappings" of its documentation,
-with the defaults ``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``). The table has
-REPLICA IDENTITY FULL.
+A trigger logs each change in order. From this log, records are made as Debezium's connector for PostgreSQL writes them,
+without schemas (source: "Data change events" and "Data type mappings" of its documentation, with the defaults
+``decimal.handling.mode=precise`` and ``time.precision.mode=adaptive``). The table has REPLICA IDENTITY FULL.
 """
 
 import json
@@ -58,7 +57,8 @@ _TABLES: Final = """
 class ChangedTable:
     """The table ``shop.orders``, and a connector that writes its changes to a topic.
 
-    All records of a key are in one partition. ``lost_tombstones``: how often a deletion comes without its tombstone.
+    All records of a key are in one partition. ``lost_tombstones`` says how often the tombstone after a deletion is
+    missing.
     """
 
     dsn: str

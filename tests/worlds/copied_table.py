@@ -1,4 +1,4 @@
-"""A table of the source that is changed at random, and what its copies hold: value by value, whatever the target."""
+"""A table of the source with random changes, and the values that each of its copies must have, in any target."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def registry_of(source: SourceOfChanges) -> dict[str, str]:
 
 @dataclass
 class CopiedTable:
-    """The table ``copied``, with a key of two columns and a column of each type that has a right value everywhere."""
+    """The table ``copied``: a key of two columns, and a column of each type that every target can store exactly."""
 
     source: SourceOfChanges
     random: Random

@@ -1,4 +1,4 @@
-"""The tables of current rows that one pipeline writes, one of each kind of sink, as their readers see them."""
+"""The tables of current rows that one pipeline writes, one for each kind of sink, as their readers see them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ KINDS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[TableWo
 
 @dataclass
 class CurrentRows:
-    """A pipeline with one table of each kind. ``order_by`` is that of all of them."""
+    """A pipeline with one table of each kind. All tables have the same ``order_by``."""
 
     world: TableWorld
 

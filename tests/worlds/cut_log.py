@@ -1,4 +1,4 @@
-"""The log of a partition that loses its tail, on a broker of a test alone."""
+"""Removes the tail of a partition's log, on a broker that only one test uses."""
 
 from pathlib import Path
 

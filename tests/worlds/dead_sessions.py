@@ -1,7 +1,7 @@
-"""Waits for the ends of sessions whose processes are dead.
+"""Waits until PostgreSQL has ended the sessions of dead processes.
 
-PostgreSQL notices it a moment later, on a busy machine after tens of milliseconds. Until then an attempt of the dead
-looks alive, by its lock.
+PostgreSQL notices a death a moment later, on a busy machine after tens of milliseconds. Until then the attempt of the
+dead process looks alive, because of its lock.
 """
 
 from pathlib import Path

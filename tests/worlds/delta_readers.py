@@ -1,4 +1,4 @@
-"""Spark with Delta's own runtime, in a process of its own: it has no code of deltalake."""
+"""Spark with Delta's own runtime as a reader, in its own process without deltalake."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A pipeline that writes a Delta table, what its readers must see, and what other programs do to it.
+"""A pipeline that writes a Delta table, what its readers must see, and what other programs do to the table.
 
 A reader knows the table by its log, and the records beside it for dead letters.
 """
@@ -30,7 +30,8 @@ CONNECTION = "tables"
 class DeltaWorld(World):
     """A world with a Delta table as its sink, in a folder or in ``bucket``.
 
-    ``endpoint_url`` may be a proxy in front of that. ``delta`` replaces keys of the sink. ``has_lake`` adds a lake.
+    ``endpoint_url`` may be a proxy in front of the bucket. ``delta`` replaces keys of the sink. ``has_lake`` adds a
+    lake.
     """
 
     delta: dict[str, Any] | None = None

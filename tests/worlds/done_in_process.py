@@ -1,8 +1,8 @@
-"""Does orders of pipeline files without Kafka and Spark, for a Python where Tidemark is installed and no checkout is.
+"""Runs orders of pipeline files without Kafka and Spark, for a Python with Tidemark installed and without a checkout.
 
-    python done_in_process.py FILE..
+python done_in_process.py FILE..
 
-Each line says what one file's pipeline made of its records, as JSON.
+Each output line is JSON: the result of one file's pipeline for its records.
 """
 
 import io

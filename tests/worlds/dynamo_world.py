@@ -1,4 +1,4 @@
-"""A pipeline that writes totals into DynamoDB, with or without a lake, and what its readers must see."""
+"""A pipeline that writes totals with a copy in DynamoDB, with or without a lake, and what its readers must see."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,8 +14,10 @@ Items = list[dict[str, Any]]
 
 @dataclass
 class DynamoWorld(TotalsWorld):
-    """A world with totals by ``k`` and hour in PostgreSQL, and a copy of them in DynamoDB, which its readers ask;
-    ``endpoint_url`` may be a proxy in front of the emulator."""
+    """A world with totals by ``k`` and hour in PostgreSQL, and a copy of them in DynamoDB, which its readers ask.
+
+    ``endpoint_url`` may be a proxy in front of the emulator.
+    """
 
     server: DynamoDB = field(kw_only=True)
     endpoint_url: str = ""

@@ -1,4 +1,4 @@
-"""What is expected of numbered rows, and what must be told of those that do not meet it."""
+"""Expectations for numbered rows, and what must be reported about rows that do not meet them."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Records with the extreme values of each type in each position, and the records with one that a sink cannot store."""
+"""Records with the extreme values of each type in each position, and the records that a sink cannot store."""
 
 import io
 import math
@@ -65,7 +65,7 @@ UNFIT: Final[dict[str, tuple[str, Any]]] = {  # by name: type, and the value as 
 
 @dataclass(frozen=True)
 class Extreme:
-    """A record. ``row``: what sinks must have of it; None for one that a sink cannot store."""
+    """A record. ``row`` is the row that sinks must have of it; None for a record that a sink cannot store."""
 
     value: bytes
     row: dict[str, Any] | None

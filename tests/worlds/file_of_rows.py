@@ -1,4 +1,4 @@
-"""The bytes of a file of rows, as the writer of a format makes them."""
+"""Returns the bytes of a file of rows, as the writer of a format makes them."""
 
 import io
 

@@ -1,10 +1,8 @@
-"""The command line without Spark, or on a Spark Connect server, each time in a new process that has everything imported
-already.
+"""The command line without Spark, or on a Spark Connect server, in a forked process with all imports done.
 
-A server imports once and forks for each command, which then begins at once: a new interpreter takes a second of
-processor time. The forked process leads a session and a process group of its own, has its own environment, standard
-output and error, and can be killed, stopped and woken like any other. Its parent is the server, which tells how it
-ended.
+A server imports once and forks for each command, which then starts at once: a new interpreter takes a second of
+processor time. The forked process leads its own session and process group, has its own environment, standard output and
+error, and can be killed, stopped and continued like any other. Its parent is the server, which reports how it ended.
 """
 
 import contextlib
@@ -27,7 +25,10 @@ UPLOADS_FROM = "TESTS_UPLOADS_FROM"  # in the environment: from how many bytes o
 
 
 class ForkServer:
-    """Start it once per session; ``stop`` ends the server and not the commands. ``connects``: to a Spark server."""
+    """The server that forks. Start it once per session. ``stop`` ends the server, but not the commands.
+
+    ``connects`` is true if commands use a Spark server.
+    """
 
     def __init__(self, *, connects: bool) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -72,7 +73,7 @@ def stop_servers() -> None:
 
 
 class ForkedCommand:
-    """A forked process; as ``subprocess.Popen``, as far as tests need it."""
+    """A forked process, with the parts of ``subprocess.Popen`` that tests need."""
 
     def __init__(self, words: Sequence[str], server: socket.socket, out: IO[bytes], err: IO[bytes]) -> None:
         self.args = list(words)

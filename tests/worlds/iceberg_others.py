@@ -1,4 +1,5 @@
-"""What other programs do to an Iceberg table: compact it, expire its snapshots, roll it back, and read its past."""
+"""Changes that other programs make to an Iceberg table: compact it, expire its snapshots, roll it back; and reads of
+its past."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Engines that have no code of PyIceberg, each in a process of its own: DuckDB, and Spark with Iceberg's runtime."""
+"""Engines without PyIceberg as readers, each in its own process: DuckDB, and Spark with Iceberg's runtime."""
 
 import json
 import subprocess

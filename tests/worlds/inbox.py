@@ -1,4 +1,4 @@
-"""A webhook that keeps what it gets."""
+"""A webhook that keeps the messages that it gets."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ PATH = "/hook/very-secret"
 
 
 class Inbox:
-    """``got`` are its messages, oldest first; ``status`` is its answer."""
+    """A webhook. ``got`` are its messages, oldest first; ``status`` is the status code of its answers."""
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class LocalHttp:
-    """Listens on a free port of 127.0.0.1; use it with ``with``."""
+    """A server on a free port of 127.0.0.1; use it with ``with``."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Creates topics for tests, several at a time: for each alone the broker works ten times as long."""
+"""Creates topics for tests, several at once, because for single ones the broker works ten times as long."""
 
 from collections.abc import Mapping
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Pipelines in one Airflow as the person on call knows them: by the page, ``status``, ``notify`` and the next step."""
+"""Pipelines in one Airflow as the engineer on call sees them: the page, ``status``, ``notify`` and the next steps."""
 
 import html
 import json
@@ -141,8 +141,10 @@ class Nightly:
 
 @dataclass
 class Night:
-    """``broker`` is that of one pipeline alone, ``server`` is the Spark of all; both may die. ``disk`` is a small file
-    system, None where it cannot be mounted. ``variables``: what the shell of the person on call has beside Airflow's.
+    """The night of one Airflow. ``broker`` serves only one pipeline, ``server`` is the Spark of all; both may die.
+
+    ``disk`` is a small file system; None if it cannot be mounted. ``variables`` are those of the engineer's shell,
+    beside Airflow's.
     """
 
     airflow: Airflow

@@ -1,7 +1,8 @@
-"""A pooler in front of a real PostgreSQL, like pgbouncer: a client gets a session for a transaction, or for itself.
+"""A pooler in front of a real PostgreSQL, like pgbouncer: a client gets a session for one transaction, or until it
+ends.
 
-It answers the handshake itself, without a password, and ignores the client's settings in it (what pgbouncer does with
-``ignore_startup_parameters = options``). The session that was given back last is given out first.
+It answers the handshake itself, without a password, and ignores the client's settings in it (as pgbouncer does with
+``ignore_startup_parameters = options``). The session that was returned last is given out first.
 """
 
 import os
@@ -24,9 +25,9 @@ IDLE = b"I"  # the status of a session outside a transaction
 
 @dataclass
 class Pooler:
-    """A listening pooler; ``by_transaction`` is pgbouncer's pool_mode = transaction, else it is pool_mode = session.
+    """A listening pooler. ``by_transaction`` is pgbouncer's pool_mode = transaction; without it, pool_mode is session.
 
-    ``by_statement`` beside it is pool_mode = statement, which takes no transaction.
+    With ``by_statement`` too, pool_mode is statement, which allows no transaction.
     """
 
     target: str

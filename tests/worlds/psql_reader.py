@@ -1,4 +1,4 @@
-"""The program psql as a reader: it has no code of Tidemark, and all that it gives is text."""
+"""The program psql as a reader: it has no code of Tidemark, and returns only text."""
 
 import csv
 import os

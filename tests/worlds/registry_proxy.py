@@ -1,7 +1,7 @@
-"""A door in front of the real schema registry that asks for a password, a token or a certificate.
+"""A proxy in front of the real schema registry that demands a password, a token or a certificate.
 
-Apicurio's own checks need an identity provider. It lacks Confluent's GUIDs too, so the door names each schema by one
-that is made of its id. ``requests`` are the paths that were asked for.
+Apicurio's own checks need an identity provider. It also lacks Confluent's GUIDs, so the proxy gives each schema a GUID
+made from its id. ``requests`` are the requested paths.
 """
 
 import json
@@ -29,8 +29,11 @@ def basic(user: str, password: str) -> str:
 
 
 class RegistryProxy(LocalHttp):
-    """``authorization`` is the header it wants; with an ``authority`` it speaks TLS, and asks
-    for a client's certificate when ``mutual``. Paths that hold ``down`` get 503."""
+    """A proxy. ``authorization`` is the header that it demands. With an ``authority`` it speaks TLS, and if ``mutual``
+    it demands a client certificate.
+
+    Paths that contain ``down`` get 503.
+    """
 
     def __init__(
         self,

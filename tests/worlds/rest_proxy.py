@@ -1,5 +1,5 @@
-"""A gateway before a REST catalog that answers a commit with a time-out, before or after the catalog has done it, or
-that refuses a login, a token or a right."""
+"""A proxy in front of a REST catalog. It answers a commit with a time-out, before or after the catalog has done it, or
+refuses a login, a token or a right."""
 
 import http.client
 import json
@@ -10,14 +10,14 @@ from tests.worlds.local_http import LocalHttp
 
 
 class Late(StrEnum):
-    """What became of the commit whose answer is a time-out."""
+    """Says if a commit was done whose answer is a time-out."""
 
     DONE = "done"
     LOST = "lost"
 
 
 class Refuses(StrEnum):
-    """What the gateway refuses, as the specification of REST catalogs says it."""
+    """Refusals of the proxy, as the specification of REST catalogs defines them."""
 
     LOGIN = "login"
     TOKEN = "token"
@@ -32,7 +32,7 @@ _REFUSALS = {
 
 
 class RestProxy(LocalHttp):
-    """``late`` is for the next commit of a table only; ``struck`` counts those."""
+    """A proxy. ``late`` applies only to the next commit of a table; ``struck`` counts these."""
 
     def __init__(self, port: int) -> None:
         self.late: Late | None = None

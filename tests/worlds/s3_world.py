@@ -85,7 +85,7 @@ class Prefix:
 class S3World(World):
     """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the store.
 
-    Files of at least ``uploads_from`` bytes are uploads; None: as in production.
+    Files of at least ``uploads_from`` bytes are multipart uploads; None means the limit of production.
     """
 
     s3: Bucket = field(kw_only=True)  # of all tests; the world has a folder of it

@@ -1,6 +1,6 @@
 """Searches for secrets where they must not be: files, tables, command lines, output.
 
-Tests also check what was searched: a search of nothing finds nothing.
+Tests also check what was searched, because a search of nothing finds nothing.
 """
 
 import os
@@ -22,7 +22,10 @@ SHORT_LIVED = ("order.json", "receipt.json", "failure.json")
 
 @dataclass
 class Canaries:
-    """``secrets``: name to secret. The search uses the first part of a secret, up to a character that needs escapes."""
+    """Secrets to search for; ``secrets`` has them by name.
+
+    The search uses the first part of a secret, up to a character that would be escaped.
+    """
 
     secrets: dict[str, str]
     leaks: list[str] = field(default_factory=list)
@@ -64,7 +67,7 @@ def _needle(secret: str) -> bytes:
 
 
 class Watch:
-    """Collects, while its block runs, the command lines of all processes, and files that exist only for a moment."""
+    """Collects, during its block, the command lines of all processes, and files that exist only for a moment."""
 
     def __init__(self, canaries: Canaries, folder: Path) -> None:
         self._canaries, self._folder = canaries, folder

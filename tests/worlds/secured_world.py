@@ -29,7 +29,8 @@ def canary(what: str) -> str:
 
 @dataclass
 class Secured:
-    """``password``: of the user. ``secret``: of the OAUTHBEARER client. ``key_password``: of the client's key."""
+    """The broker and its secrets: ``password`` is the user's, ``secret`` the OAUTHBEARER client's, ``key_password``
+    that of the client's key."""
 
     broker: SecuredBroker
     endpoint: TokenEndpoint

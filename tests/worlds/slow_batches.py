@@ -1,4 +1,5 @@
-"""Has each batch of a task take long, which changes no row; a file says that a task is in the middle of one."""
+"""A transform that makes each batch of a task slow and changes no row. A file shows that a task is in the middle of a
+batch."""
 
 from tests.worlds.world import World
 

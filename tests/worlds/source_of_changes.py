@@ -1,4 +1,4 @@
-"""A real PostgreSQL whose changes a real Debezium writes to Kafka, once in each form that records can have."""
+"""A real PostgreSQL whose changes a real Debezium writes to Kafka, once in each form of record."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _MARKER: Final = "CREATE TABLE marker (id int PRIMARY KEY, n bigint); INSERT INT
 
 @dataclass
 class SourceOfChanges:
-    """The database ``shop`` and one connector for each form. ``prefix`` begins the names of their topics."""
+    """The database ``shop``, and one connector for each form. ``prefix`` begins the names of their topics."""
 
     database: SourceDatabase
     broker: Broker

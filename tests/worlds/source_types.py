@@ -1,7 +1,7 @@
-"""PostgreSQL's types, with values that are hard, and the value that a copy of each must have.
+"""PostgreSQL's types with difficult values, and the value that a copy of each must have.
 
-The source says itself what is right: ``to_jsonb``, or another expression where Debezium writes another form of the same
-value. A copy may be in any format and in any target, so both sides are made comparable.
+The source itself computes the right value: with ``to_jsonb``, or another expression if Debezium writes another form of
+the same value. A copy may have any format and any target, so both sides are converted to a comparable form.
 """
 
 import json
@@ -85,9 +85,10 @@ def document_list(value: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class SourceType:
-    """``line``: what ``decode.schema`` says of its column; ``unit``: what ``times`` says of it without a schema.
+    """One type. ``line`` is its column in ``decode.schema``; ``unit`` is its entry in ``times``, for records without a
+    schema.
 
-    ``right`` is the expression of the value that a copy must have, of a column ``{}``; ``values`` are SQL.
+    ``right`` is the expression, for a column ``{}``, of the value that a copy must have. ``values`` are in SQL.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""A world in one file: what a release has made, stored to be restored under every later one.
+"""A world in one file: the result of a release, stored so that every later release can restore it.
 
-The file (``tests/dumps/VERSION.tar.gz``) has the whole manifest database as SQL (a table of the same pipeline in it
-too), the lake, the pipeline file, and the records that the topic still has. Addresses, folders and the id of the topic
+The file (``tests/dumps/VERSION.tar.gz``) has the whole manifest database as SQL (with a table of the same pipeline in
+it), the lake, the pipeline file, and the records that the topic still has. Addresses, folders and the id of the topic
 differ at each restore, so placeholders stand for them.
 """
 
@@ -50,7 +50,7 @@ def store(world: World, postgres: Postgres, path: Path) -> None:
 
 
 class RestoredWorld(World):
-    """The world of a file, in an empty database and a new topic; the folder must be empty too."""
+    """The world of a file, in an empty database, a new topic, and a folder that must be empty too."""
 
     def __init__(
         self, path: Path, postgres: Postgres, folder: Path, dsn: str, broker: Broker, spark_jars: Path

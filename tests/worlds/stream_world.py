@@ -24,7 +24,7 @@ def address(server: RabbitMQ, user: str = "", password: str = "", vhost: str = "
 
 @dataclass
 class StreamWorld:
-    """``world`` is that of any source. ``values`` are the places of all records that were sent, by stream."""
+    """A pipeline with a stream as its source. ``values`` are the places of all records that were sent, by stream."""
 
     server: RabbitMQ
     make_world: Callable[..., World]

@@ -1,6 +1,6 @@
 """A pipeline that writes a PostgreSQL table, with or without a lake, and what its readers must see.
 
-The table has one row per ``k``: the one with the greatest ``n``, as the pipeline says ``order_by: n``.
+The table has one row per ``k``: the one with the greatest ``n``, because the pipeline has ``order_by: n``.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A token endpoint on this machine: it gives a signed token for the client's id and secret."""
+"""A token endpoint on this machine: it returns a signed token for the client's id and secret."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ LIFETIME_S = 600
 
 
 class TokenEndpoint(LocalHttp):
-    """``jwks``: the file with the key that verifies its tokens."""
+    """The endpoint. ``jwks`` is the file with the key that verifies its tokens."""
 
     def __init__(self, folder: Path, client: str, secret: str) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

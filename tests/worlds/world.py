@@ -1,7 +1,7 @@
 """The pipeline of one test, with its own topic, manifest database and lake, and what its readers see.
 
-Always (docs/invariants.md): the exact reader returns each manifest completely or not at all, never a record twice, and
-in the end the same as after a run without faults.
+These hold at any time (docs/invariants.md): the exact reader returns each manifest completely or not at all, and never
+a record twice. In the end it returns the same as after a run without faults.
 """
 
 import json
@@ -64,7 +64,7 @@ def empty(dsn: str) -> None:
 
 @dataclass
 class World:
-    """``settings`` replace keys of the pipeline file; ``kafka`` in them replaces keys of its source."""
+    """The pipeline. ``settings`` replace keys of the pipeline file; ``kafka`` in them replaces keys of its source."""
 
     folder: Path
     dsn: str

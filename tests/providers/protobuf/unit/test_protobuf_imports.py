@@ -134,7 +134,7 @@ def test_an_import_that_a_column_needs_is_named_and_one_of_another_message_is_no
     lines = {name: [line.replace("Inner f", "shop.Inner f") for line in of] for name, of in fields.items()}
     encoded = proto("shop", lines, name="schema.proto", imports=UNKNOWN).SerializeToString()
     schema = registered(text if is_text else b64encode(encoded).decode())
-    message = r"schema\.proto imports other/a\.proto, other/b\.proto, which is missing in .*, so the type other\.T is unknown"
+    message = r"imports other/a\.proto, other/b\.proto, which is missing in .*, so the type other\.T is unknown"
     with pytest.raises(ConfigurationError, match=message):
         read(schema, "shop.Value", b"")
     assert read(schema, "shop.Other", b"\x08\x05").rows.to_pylist() == [{"id": 5}]
