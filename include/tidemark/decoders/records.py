@@ -40,11 +40,11 @@ class RecordDecoder:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         if self._tombstones:
-            values, gone = values_and_deletions(self._values, batch)
+            values, deletions = values_and_deletions(self._values, batch)
         else:
-            values, gone = self._values.decode(batch), NONE
+            values, deletions = self._values.decode(batch), NONE
         keys = self._keys.decode(_keys_of(batch)) if self._keys else None
-        good = sorted_indices(pa.concat_arrays([values.good, gone])) if len(gone) else values.good
+        good = sorted_indices(pa.concat_arrays([values.good, deletions])) if len(deletions) else values.good
         if keys is not None and keys.errors:
             good = good.filter(pc.is_in(good, value_set=keys.good))
         at = None if good.equals(values.good) else pc.index_in(good, value_set=values.good)
@@ -53,7 +53,7 @@ class RecordDecoder:
         if self._tombstones:
             deleted = pa.repeat(False, len(good)) if at is None else pc.is_null(at)
         of_keys = self._key_columns(keys, good)
-        if len(gone):
+        if len(deletions):
             columns = self._filled(columns, of_keys, deleted)
         headers = [batch.column("headers").take(good).cast(HEADERS)] if self._headers else []
         rows = pa.RecordBatch.from_arrays([*of_keys.values(), *columns, *headers], schema=self.schema)

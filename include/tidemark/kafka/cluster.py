@@ -190,11 +190,11 @@ class KafkaCluster:
         """
         context |= {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
         self.__dict__.pop("_admin", None)  # the next request creates a client, which asks again where the brokers are
-        told = ClusterMetadata()
+        metadata = ClusterMetadata()
         if f"{self.bootstrap_servers}/bootstrap" not in self._last_error:  # else the only bootstrap server is silent
             with suppress(KafkaException):
-                told = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
-        for broker in told.brokers.values():
+                metadata = AdminClient(self._options, logger=SILENT).list_topics(timeout=ASKED_AGAIN_S)
+        for broker in metadata.brokers.values():
             address = f"{broker.host}:{broker.port}"
             if address in self._last_error and address not in self.bootstrap_servers.split(","):
                 return Unavailable(
@@ -205,9 +205,9 @@ class KafkaCluster:
                     "bootstrap_servers must name the one for this network",
                     **context,
                 )
-        described = told.topics.get(topic or "")
+        described = metadata.topics.get(topic or "")
         for number, partition in sorted(described.partitions.items()) if described else ():
-            if partition.leader not in told.brokers:
+            if partition.leader not in metadata.brokers:
                 replicas = ", ".join(map(str, sorted(partition.replicas)))
                 return Unavailable(
                     f"partition {topic}-{number} has no leader: none of the brokers that hold its replicas, by id "

@@ -56,8 +56,8 @@ class TombstoneDecoder:
             else pa.nulls(keys.rows.num_rows, field.type)
             for field in self.schema
         ]
-        gone = replace(keys, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)).at(deletions)
-        decoded = joined(self.schema, [values, gone])
+        deleted_rows = replace(keys, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)).at(deletions)
+        decoded = joined(self.schema, [values, deleted_rows])
         return replace(decoded, deleted=pc.is_in(decoded.good, value_set=deletions))
 
     def _decode_keys(self, batch: pa.RecordBatch) -> Decoded:
@@ -114,9 +114,9 @@ def _agreeing(keys: Decoded, named: NamedRows) -> Decoded:
     at = pc.index_in(keys.good, value_set=named.records)
     differs = pa.repeat(False, len(at))
     for name in named.rows.schema.names:
-        told, key = named.rows.column(name).take(at), keys.rows.column(name)
+        before, key = named.rows.column(name).take(at), keys.rows.column(name)
         if not pa.types.is_nested(key.type):
-            differs = pc.or_(differs, pc.fill_null(pc.not_equal(told, key), False))
+            differs = pc.or_(differs, pc.fill_null(pc.not_equal(before, key), False))
     others = keys.good.filter(differs)
     good = leave_out(keys.good, others)
     reason = "a deletion with a wrong key: the row before it has another key"

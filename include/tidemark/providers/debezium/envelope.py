@@ -69,10 +69,10 @@ class DebeziumEnvelope:
         filtered = pc.or_(_in(op, OTHER_RECORDS), self._is_signal(records))
         if self._skips_truncate:
             filtered = pc.or_(filtered, pc.equal(op, "t"))
-        told = pc.invert(filtered)
-        is_row = pc.and_(told, _in(op, OF_ROWS))
+        of_table = pc.invert(filtered)
+        is_row = pc.and_(of_table, _in(op, OF_ROWS))
         has_row = pc.and_(is_row, pc.is_valid(after))
-        deletion = pc.and_(told, pc.equal(op, "d"))
+        deletion = pc.and_(of_table, pc.equal(op, "d"))
         neither = pc.indices_nonzero(pc.invert(pc.or_(pc.or_(filtered, deletion), has_row))).to_pylist()
         errors = {at: _reason(op[at].as_py()) for at in neither}
         at = pc.indices_nonzero(has_row).cast(pa.int64())

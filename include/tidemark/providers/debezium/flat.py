@@ -36,13 +36,15 @@ def envelope_of(record: Mapping[str, Any], inner: Mapping[str, Collection[str]])
     op = record.get("__op")
     if op in OTHERS:
         raise Undecodable("field __op: not known")
-    gone = _DELETED[deleted] or op == "d"
-    opened: dict[str, Any] = {"op": "d", BEFORE: row} if gone else {"op": "r" if op is None else op, "after": row}
+    is_deletion = _DELETED[deleted] or op == "d"
+    opened: dict[str, Any] = (
+        {"op": "d", BEFORE: row} if is_deletion else {"op": "r" if op is None else op, "after": row}
+    )
     if "__ts_ms" in record:
         opened["ts_ms"] = record["__ts_ms"]
     for part, names in inner.items():
         if part == BEFORE:
-            if gone:
+            if is_deletion:
                 opened[BEFORE] = {name: row[name] for name in names if name in row}
             continue
         # A name has its part in it if two parts have the field: __source_ts_ms, but __table.

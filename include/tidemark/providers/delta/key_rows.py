@@ -120,10 +120,10 @@ class KeyRows(PublishedRows):
                 written |= rewrite.written
                 left += rewrite.left
             elif staged.attempt > 1:
-                left += self._left_in(bucket.current, staged)
+                left += self._count_kept_in(bucket.current, staged)
         if staged.attempt > 1:
             others = [file for file in self.files(table) if file.value not in buckets and file.path not in staged.lost]
-            left += self._left_in(others, staged)
+            left += self._count_kept_in(others, staged)
         return TableChanges(actions, written, list(written), CountedMerge(superseded, stale, left))
 
     def _touched(self, table: DeltaTable, staged: StagedAttempt) -> dict[int, _Bucket]:
@@ -154,7 +154,7 @@ class KeyRows(PublishedRows):
                 yield KeyedRows(number, pc.add(positions(batch.num_rows), first), batch)
                 first += batch.num_rows
 
-    def _left_in(self, files: Iterable[TableFile], staged: StagedAttempt) -> int:
+    def _count_kept_in(self, files: Iterable[TableFile], staged: StagedAttempt) -> int:
         """Count the rows of earlier attempts at the manifest."""
         batches = rows_of_files(self.store, files, _OF_ATTEMPTS, self.partition)
         return sum(_earlier(batch, staged) for batch in batches)

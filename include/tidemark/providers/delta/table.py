@@ -102,9 +102,9 @@ class DeltaTarget(LakeTable[DeltaTable]):
         """Return the newest evidence in the table, and the files that hold evidence. Both are empty if somebody has
         removed the files."""
         files = {file.path: file for file in self.rows.evidence_files(table)}
-        told = {path: evidence for path in files if (evidence := self._evidence_in(path))}
-        newest = max(told.values(), key=lambda evidence: evidence.number, default=TableEvidence())
-        return newest, [files[path] for path in told]
+        by_path = {path: evidence for path in files if (evidence := self._evidence_in(path))}
+        newest = max(by_path.values(), key=lambda evidence: evidence.number, default=TableEvidence())
+        return newest, [files[path] for path in by_path]
 
     def _evidence_in(self, path: str) -> TableEvidence | None:
         """Return the evidence in a file, from memory if it was read before, because each commit writes another file.
@@ -211,13 +211,13 @@ class DeltaTarget(LakeTable[DeltaTable]):
         position = 0
         for _ in self.tries(**more):
             table = self.loaded()
-            evidence, told = self._evidence_with_files(table)
+            evidence, evidence_files = self._evidence_with_files(table)
             if evidence.number < position:
                 raise restored_meanwhile(context)
             position = evidence.number
             changes, after = changing(table, evidence)
             added = self._added(after, table)
-            removed = [file.removed(self.rows.partition) for file in told]
+            removed = [file.removed(self.rows.partition) for file in evidence_files]
             actions = [*changes.actions, *removed, added]
             counts = changes.merge.about() if changes.merge else {}
             properties = CommitProperties({**about, **counts}, max_commit_retries=0, app_transactions=transactions)

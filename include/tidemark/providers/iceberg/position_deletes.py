@@ -173,18 +173,18 @@ class RowDelta(_OverwriteFiles):
         partitioning.
         """
         entries = [self._entry(ManifestEntryStatus.ADDED, file) for file in self._added_deletes]
-        left: list[ManifestFile] = []
+        unchanged: list[ManifestFile] = []
         for manifest in self._current_manifests_of_deletes():
             of_manifest = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
             is_touched = any(entry.data_file in self._removed_deletes for entry in of_manifest)
             if manifest.manifest_length >= SMALL_MANIFEST and not is_touched:
-                left.append(manifest)
+                unchanged.append(manifest)
                 continue
             for entry in of_manifest:
                 is_removed = entry.data_file in self._removed_deletes
                 status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
                 entries.append(self._entry(status, entry.data_file, entry))
-        return [*left, *self._written_manifests_of_deletes(entries)]
+        return [*unchanged, *self._written_manifests_of_deletes(entries)]
 
     def _current_manifests_of_deletes(self) -> Iterator[ManifestFile]:
         snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch)

@@ -91,7 +91,7 @@ class CurrentRows(TableRows[Table, FileChanges]):
             if len(lost) < file.record_count:
                 put_in.append(file)
                 losers.deleted += [DeletedRows(file, lost)] if len(lost) else []
-        counts = CountedMerge(merged.superseded, merged.stale, _left(table, staged, losers.positions))
+        counts = CountedMerge(merged.superseded, merged.stale, _count_kept(table, staged, losers.positions))
         folder = data_folder(staged.manifest_id, staged.attempt)
         deletes = write_deletes(table, folder, losers.deleted)
         return FileChanges(put_in, losers.taken_out, deletes, losers.undone, counts)
@@ -245,7 +245,7 @@ def _union(first: pa.Array, second: pa.Array) -> pa.Array:
     return both.take(pc.sort_indices(both))
 
 
-def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array]) -> int:
+def _count_kept(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array]) -> int:
     """Count the rows of earlier attempts that stay; ``replaced`` has the positions of those that do not, by file."""
     if staged.is_first:
         return 0
@@ -254,10 +254,10 @@ def _left(table: Table, staged: StagedAttempt, replaced: Mapping[str, pa.Array])
         path = task.file.file_path
         if path in staged.lost:
             continue
-        gone = _union(deleted_positions(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
+        deleted = _union(deleted_positions(table, task, task.delete_files), replaced.get(path, NO_POSITIONS))
         for first, batch in batches_of(table, task.file, [MANIFEST_ID, ATTEMPT]):
             of_manifest = pc.equal(batch.column(MANIFEST_ID), staged.manifest_id)
             earlier = pc.and_(of_manifest, pc.less(batch.column(ATTEMPT), staged.attempt))
             places = pc.add(pc.indices_nonzero(pc.fill_null(earlier, fill_value=False)).cast(pa.int64()), first)
-            count += len(places) - (pc.sum(pc.is_in(places, value_set=gone)).as_py() or 0)
+            count += len(places) - (pc.sum(pc.is_in(places, value_set=deleted)).as_py() or 0)
     return count

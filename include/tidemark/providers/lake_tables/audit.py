@@ -98,15 +98,15 @@ def differences_of_lost_files(
         for manifest, publication in expected.published()
         if shown.get(manifest.id) == publication.attempt and not expected.given_up(manifest.id, publication.attempt)
     ]
-    told: set[str] = set()
+    reported: set[str] = set()
     for manifest in published:
         of_manifest = sorted({file.what for file in lost if file.may_have_rows_of(manifest.id)})
-        told.update(of_manifest)
+        reported.update(of_manifest)
         if of_manifest:
             more = f", and {len(of_manifest) - 1:,} more" if len(of_manifest) > 1 else ""
             yield mended_by_replay(manifest, f"{of_manifest[0]}{more}")
     any_manifest = max((manifest.id for manifest, _ in expected.published()), default=None)
-    for what in sorted({file.what for file in lost} - told):
+    for what in sorted({file.what for file in lost} - reported):
         replay = (
             f"; or drop it: tidemark replay {ledger.pipeline_name} --manifest {any_manifest}" if any_manifest else ""
         )

@@ -107,8 +107,10 @@ def ddl_create(
 
 def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Sequence[Column]) -> sql.Composed:
     """Return the statements that rename columns to their current names, and add those that exist under no name."""
-    there = {column.name for column in actual}
-    renamed = {column.name: FORMER_NAMES[column.name] for column in missing if FORMER_NAMES.get(column.name) in there}
+    existing = {column.name for column in actual}
+    renamed = {
+        column.name: FORMER_NAMES[column.name] for column in missing if FORMER_NAMES.get(column.name) in existing
+    }
     statements = [
         sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, *map(sql.Identifier, (former, name)))
         for name, former in renamed.items()
@@ -121,8 +123,8 @@ def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Seque
 
 def selected(wanted: Sequence[str], actual: Sequence[Column]) -> sql.Composed:
     """Return columns by their current names, also from a table that has former names until its next run."""
-    there = {column.name for column in actual}
-    stored = {name: name if name in there else FORMER_NAMES.get(name, name) for name in wanted}
+    existing = {column.name for column in actual}
+    stored = {name: name if name in existing else FORMER_NAMES.get(name, name) for name in wanted}
     return sql.SQL(", ").join(sql.SQL("{} AS {}").format(*map(sql.Identifier, (stored[name], name))) for name in wanted)
 
 

@@ -265,8 +265,8 @@ class PostgresTarget:
     def _ddl_create(self, spec: TableSpec) -> sql.Composed:
         """Return the statements that create the table, and its schema if that does not exist."""
         schema = spec.table.rpartition(".")[0]
-        there = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
-        missing = None if there else schema
+        schema_exists = self.execute(self.connected(), "has_schema", schema=schema)[0]["there"]
+        missing = None if schema_exists else schema
         return ddl_create(spec.identifier, spec.columns, spec.key, schema=missing, index=spec.index)
 
     # reading

@@ -247,7 +247,7 @@ def _unframed_snappy(packed: bytes, size: int) -> bytes:
     compressed, type 1 is not, types from 128 on are skipped.
     """
     pieces: list[bytes] = []
-    at, left = 0, size
+    at, remaining = 0, size
     while at < len(packed):
         kind, size = packed[at], int.from_bytes(packed[at + 1 : at + 4], "little")
         piece = packed[at + 4 : at + 4 + size]
@@ -256,8 +256,8 @@ def _unframed_snappy(packed: bytes, size: int) -> bytes:
         at += 4 + size
         if kind == 0:
             unpacked = _snappy_size(piece[4:])
-            left -= unpacked
-            if left < 0:
+            remaining -= unpacked
+            if remaining < 0:
                 raise EOFError("it has more bytes than it says")
             pieces.append(pa.decompress(piece[4:], unpacked, codec="snappy", asbytes=True))
         elif kind == 1:

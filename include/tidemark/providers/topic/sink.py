@@ -173,8 +173,8 @@ class TopicOutput(WritesTopics):
         return self.exists()
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Return whether the topic exists. The marker has been compared; messages that retention removed are not sent
-        again."""
+        """Return whether the topic exists. Its marker shows the same messages; those that retention removed are not
+        sent again."""
         del before, now
         return self.exists()
 
