@@ -146,7 +146,7 @@ def connect_to_tables(dsn: str) -> Session:
 
 
 def _stored(session: Session) -> Mapping[str, Any]:
-    """Return the row of the table ``database``; empty if there is none."""
+    """Return the row of the table ``database``; empty without that table."""
     row = session.execute(QUERIES["tables"]).fetchone()
     return row["tables"] if row else {}
 

@@ -94,7 +94,7 @@ class NamedStatements:
             return cursor.fetchall() if cursor.description else []
 
     def row(self, name: str, **values: object) -> Row | None:
-        """Return the first row; None if there is none."""
+        """Return the first row; None if there are no rows."""
         rows = self.rows(name, **values)
         return rows[0] if rows else None
 
