@@ -28,7 +28,7 @@ COUNTS = Counts(read=10, invisible=2, written=8, dead_lettered=2, unknown_fields
 KEY = "raw/{topic}/2024/03/01/"
 UNPUBLISHED = ("run", "demo"), "publish.before_record:kill9"
 MERGED = ("run", "demo"), "publish.before_mark:kill9"
-BY_HAND = "no replay takes rows away, so first delete those that were put there by hand; " + REPLAY
+BY_HAND = "no replay removes rows, so first delete those that were inserted by hand; " + REPLAY
 STAGED = ("replay", "demo", "--manifest", "2"), "publish.marked:kill9"
 
 

@@ -434,7 +434,7 @@ def test_a_file_that_cannot_be_put_ends_the_run_with_what_to_do(world: World, mo
     done = world.here("run", "demo", "--until", at(2).isoformat())
     printed = " ".join(done.stderr.split())
     assert done.exit_code == 1
-    assert "could not be put in 8 tries: the store says that it has changed (If-Match), and it has not" in printed
+    assert "could not be put in 8 tries: the store refuses to replace it, as if it had changed" in printed
     assert "take success_files out of the sink; then: tidemark run demo" in printed
     assert pauses == list(PAUSES_S)
     monkeypatch.undo()

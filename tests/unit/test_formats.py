@@ -174,7 +174,7 @@ def test_the_name_of_a_file_says_its_format() -> None:
         assert type(format_of(key)) is type(made)
         content, digest = file_of(table(FULL), name, compression)
         assert format_of(key).digest(io.BytesIO(content)) == digest
-    with pytest.raises(Unreadable, match="is unknown: it has no name of Tidemark"):
+    with pytest.raises(Unreadable, match="is unknown, because Tidemark does not name files like this"):
         format_of("raw/t/part-0.parquet")
 
 

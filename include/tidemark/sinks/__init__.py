@@ -1,1 +1,1 @@
-"""Targets of rows: a folder per kind. Executors import from here, so this file imports nothing."""
+"""Targets of rows, one folder per kind. Executors import from here, so this file imports nothing."""

@@ -1,9 +1,9 @@
-"""The three faces of a sink for the process that publishes; ``tests/behaviours/test_sinks.py`` checks them for every
-kind.
+"""The three interfaces of a sink for the process that publishes; ``tests/behaviours/test_sinks.py`` checks them for
+every kind.
 
-The *ledger* says who owns the target and which attempt has left a record of each manifest. *Staging* is where attempts
-write and no reader looks. The *output* is what readers see. An attempt that has put its output leaves a record in the
-target: readers without the manifest database use it, and so do retries after a crash.
+The *ledger* says who owns the target and which attempts have written a record of each manifest. *Staging* is where
+attempts write and no reader looks. The *output* is what readers see. An attempt that has put its output writes a record
+into the target: readers without the manifest database use it, and so do retries after a crash.
 """
 
 from abc import ABC, abstractmethod
@@ -29,21 +29,21 @@ from tidemark.sinks.located import Located
 from tidemark.storage.base import ObjectStore
 
 Fence = Callable[[], None]
-Mark = Callable[[], None]  # sets the mark: readers of the database see the output of the caller's attempt
+Mark = Callable[[], None]  # sets the mark: from then on readers of the database see the output of the attempt
 Record = Mapping[str, Any]  # all that another database needs to adopt the output of an attempt, as values for JSON
 
 
 class WriteMode(StrEnum):
-    """The way in which output is put; it decides what a replay does."""
+    """The way in which output is put into a target; it decides what a replay does."""
 
-    REPLACE = "replace"  # a manifest's own objects are replaced, no others; they can be removed again: ``TakesBack``
-    UPSERT = "upsert"  # rows, or a manifest's own contribution, are replaced in one step together with the evidence
-    APPEND = "append"  # output is added and never removed
+    REPLACE = "replace"  # replaces only the manifest's own objects, which can be removed again (``TakesBack``)
+    UPSERT = "upsert"  # replaces rows, or the manifest's own contribution, in one step together with the evidence
+    APPEND = "append"  # adds output, which is never removed
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The manifest database that owns a target, and those that owned it before, until it was adopted."""
+    """The manifest database that owns a target, and those that owned it before it was adopted."""
 
     database: str
     before: tuple[str, ...] = ()
@@ -51,13 +51,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a target that may be restored from a copy by itself, such as a database.
+    """The position of a target that may be restored from a copy on its own, such as a database.
 
-    The identity is made with the target; the number grows with each publication. ``hint`` is what to add when the
-    number is too low. ``table_id`` is made with the table, so one that was dropped and created again has another; empty
-    while there is no table, and None for a kind whose identity says it. Before a ``/`` in it is who numbers tables: a
-    database that was restored from a dump numbers them anew. ``columns``: of each column of the table what tells it
-    from a later one of its name; None for a kind without columns.
+    The identity is created with the target; the number grows with each publication. ``hint`` is added to the message if
+    the number is too low. ``table_id`` is created with the table, so a table that was dropped and created again has
+    another one. It is empty while there is no table, and None for a kind whose identity covers the table. The part of
+    it before a ``/`` names the database that numbers the tables: one that was restored from a dump numbers them anew.
+    ``columns`` has an id for each column, so that a column that was created again differs; None for a kind without
+    columns.
     """
 
     identity: str
@@ -70,10 +71,11 @@ class Position:
 class Ledger(ABC):
     """The owner of a target, and the records of manifests in it.
 
-    ``target`` is the place as the database and people know it; it never changes for a pipeline, and holds no secret.
+    ``target`` is the name of the place in the database and in messages. It never changes for a sink, and contains no
+    secret.
     """
 
-    record_word: ClassVar[str | None] = "a marker"  # how an audit calls a record; None where ``differences`` tells them
+    record_word: ClassVar[str | None] = "a marker"  # an audit's word for a record; None if ``differences`` reports them
 
     def __init__(self, pipeline_name: str, name: str, target: str) -> None:
         self.pipeline_name = pipeline_name
@@ -82,7 +84,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def owner(self) -> Owner | None:
-        """Return who owns the target; None when it has no owner."""
+        """Return the owner of the target; None if it has no owner."""
 
     def refuse_foreign(self, database_id: str) -> None:
         """Raise ``ForeignLake`` unless this manifest database owns the target."""
@@ -91,7 +93,7 @@ class Ledger(ABC):
             raise self.not_owned(owner, database_id)
 
     def not_owned(self, owner: Owner | None, database_id: str) -> ForeignLake:
-        """Return the error of a manifest database that does not own the target."""
+        """Return the error for a manifest database that does not own the target."""
         if owner is not None and database_id in owner.before:
             return ForeignLake(
                 f"{self.target} was adopted by the manifest database {owner.database}; this one, {database_id}, owned "
@@ -110,62 +112,62 @@ class Ledger(ABC):
 
     @abstractmethod
     def claim(self, database_id: str) -> None:
-        """Make the database the owner, unless the target has an owner; may be repeated. Then the caller asks who owns
+        """Make the database the owner, unless the target has an owner; may be repeated. The caller then checks who owns
         it."""
 
     @abstractmethod
     def hand_over(self, owner: Owner) -> None:
-        """Make another database the owner; a person has decided it."""
+        """Make another database the owner, as a decision says."""
 
     def position(self) -> Position | None:
-        """Return the position of the target now; None when it keeps no position, or nothing was published yet."""
+        """Return the present position of the target; None if it has no position, or nothing was published yet."""
         return None
 
-    def forget_lost_rows(self) -> None:  # noqa: B027 - what most targets say of manifests is gone with their rows
-        """Forget what the target says of manifests when it has no rows any more; a person has accepted that."""
+    def forget_lost_rows(self) -> None:  # noqa: B027 - most targets lose their evidence together with their rows
+        """Remove the evidence in a target that has lost its rows, after you have accepted the loss."""
 
     def registered_targets(self) -> set[str]:
-        """The ``target`` of each sink that has noted in the place itself that it writes there.
+        """Return the ``target`` of each sink that has noted in the place itself that it writes there.
 
-        A place may be reached by two names, such as a folder and a link to it: only the place knows then.
+        A place may have two names, such as a folder and a link to it. Only a note in the place shows that.
         """
         return set()
 
     def is_at(self, target: str) -> bool:
-        """Return whether a target of another name is seen to be this place, without asking it."""
+        """Return whether a target of another name is this place, as far as that is known without asking the target."""
         return target == self.target
 
-    def note_target(self) -> None:  # noqa: B027 - a kind whose targets have one name only needs no note
-        """Note ``target`` in the place, so that it is there when a sink comes by another name; may be repeated."""
+    def note_target(self) -> None:  # noqa: B027 - a kind whose targets have only one name needs no note
+        """Note ``target`` in the place, for sinks that write there by another name; may be repeated."""
 
     @abstractmethod
     def records(self, *, own: bool = True, above: int = 0) -> list[RecordName]:
-        """The records of manifests with ids above ``above``, in no order.
+        """Return the records of manifests with ids above ``above``, in no order.
 
         Without ``own`` also those of other pipelines that share the target.
         """
 
     @abstractmethod
     def recorded_attempt(self, manifest_id: int) -> int | None:
-        """The highest attempt that left a record of this manifest."""
+        """Return the highest attempt that has written a record of this manifest."""
 
     @abstractmethod
     def record(self, name: RecordName) -> dict[str, Any] | None:
-        """The content of a record; None when it does not exist, or is damaged."""
+        """Return the content of a record; None if it does not exist or is damaged."""
 
     def rename(self, old: str) -> None:  # noqa: B027 - most targets do not name their sinks
-        """Take over what the target holds under the old name of this sink; may be repeated after it died anywhere.
+        """Take over what the target holds under the old name of this sink; may be repeated after a kill at any point.
 
-        No attempt is alive meanwhile, and those that are dead or paused are fenced.
+        No attempt is alive meanwhile, and dead or paused ones are fenced.
         """
 
     def rename_pipeline(self, old: str) -> None:  # noqa: B027 - some targets do not name their pipelines
-        """As ``rename``, for the old name of the pipeline. Nothing of this name is there yet, except what an earlier
-        call took over."""
+        """Take over what the target holds under the old name of the pipeline, as ``rename`` does. The target has
+        nothing under the new name yet, except what an earlier call took over."""
 
     def evidence(self, above: int = 0) -> dict[int, int]:
-        """Return, for each manifest of this pipeline with an id above ``above``, the highest attempt that left a
-        record, which is the record that readers use."""
+        """Return the highest attempt with a record for each manifest of this pipeline with an id above ``above``.
+        Readers use that record."""
         return {name.manifest_id: name.attempt for name in newest(self.records(above=above)).values()}
 
     def has(self, receipt: Receipt) -> bool:
@@ -175,48 +177,48 @@ class Ledger(ABC):
 
 
 class Staging(ABC):
-    """The place where attempts write and no reader looks. It may lie in the target, or in a folder of its own: then it
-    belongs to one manifest database too, and has the name of its sink."""
+    """The place where attempts write and no reader looks. It lies in the target, or in a folder of its own. Such a
+    folder belongs to one manifest database, too, and is named after its sink."""
 
     @abstractmethod
     def order(self, manifest_id: int, attempt: int) -> dict[str, Any]:
-        """Return what the executors need beside the settings: the place where this attempt stages. No secrets."""
+        """Return what executors need besides the settings: the place where this attempt stages. No secrets."""
 
     @abstractmethod
     def manifests(self) -> list[int]:
-        """The ids of manifests with staged output, also of other pipelines that share the target."""
+        """Return the ids of manifests with staged output, also of other pipelines that share the target."""
 
     @abstractmethod
     def attempts(self, manifest_id: int) -> list[int]:
-        """The attempts of a manifest with staged output."""
+        """Return the attempts of a manifest that have staged output."""
 
     @abstractmethod
     def clear(self, manifest_id: int, attempt: int) -> None:
         """Remove the staged output of an attempt; may be repeated."""
 
     def places(self) -> list[ObjectStore]:
-        """The folders that belong to the sink, or to the lake that it writes with others; none for most kinds."""
+        """Return the folders of the sink, or of the lake that it shares with others; none for most kinds."""
         return []
 
-    def claim(self, database_id: str) -> None:  # noqa: B027 - staging in the target belongs to who owns that
+    def claim(self, database_id: str) -> None:  # noqa: B027 - staging in the target belongs to the target's owner
         """Make a database the owner of the place, or raise ``ForeignLake``; may be repeated."""
 
     def refuse_foreign(self, database_id: str) -> None:  # noqa: B027
-        """Raise ``ForeignLake`` when another database owns the place; it may have no owner yet."""
+        """Raise ``ForeignLake`` if another database owns the place; it may have no owner yet."""
 
     def hand_over(self, owner: Owner) -> None:  # noqa: B027
-        """Make another database the owner; raises ``ForeignLake`` when the place belongs to a third one."""
+        """Make another database the owner; raises ``ForeignLake`` if the place belongs to a third one."""
 
     def rename(self, pipeline_name: str, sink_name: str, owner: Owner) -> None:  # noqa: B027
-        """Take over what the place of an old name keeps; may be repeated after it died anywhere. ``owner`` is that of
-        the target."""
+        """Take over what the place of an old name holds; may be repeated after a kill at any point. ``owner`` is the
+        owner of the target."""
 
 
 @dataclass(frozen=True)
 class MarkSession:
-    """The session by which the mark is set: a target in the same database puts its rows in the same transaction.
+    """The database session that sets the mark. A target in the same database puts its rows in the same transaction.
 
-    ``lock`` gives the number of the advisory lock that the session holds for the attempt.
+    ``lock`` returns the number of the advisory lock that the session holds for the attempt.
     """
 
     session: Session
@@ -227,11 +229,11 @@ class MarkSession:
 
 @dataclass(frozen=True)
 class Work:
-    """The output that an attempt is about to write: ``decode`` and ``transforms`` decide the columns, as an order has
-    them.
+    """The work of an attempt that is about to write. ``decode`` and ``transforms`` are as in an order, and decide the
+    columns.
 
-    ``generations`` gives topic, partition and log generation of each range. ``may_have_put`` tells whether a lower
-    attempt may have put something of the manifest.
+    ``generations`` returns topic, partition and log generation of each range. ``may_have_put`` returns whether a lower
+    attempt may have put output of the manifest.
     """
 
     manifest_id: int
@@ -244,63 +246,63 @@ class Work:
 
 
 class Expected(Protocol):
-    """The output that one target should hold, by the manifest database: an audit compares it with the target.
+    """The output that one target should hold according to the manifest database; an audit compares it with the target.
 
-    It is asked each time, so a caller that has read the target before knows what was published meanwhile.
+    Each call asks the database. So a caller that has read the target before sees what was published meanwhile.
     """
 
-    manifests: Sequence[Manifest]  # those that are compared, of this pipeline
+    manifests: Sequence[Manifest]  # the manifests of this pipeline that are compared
 
     def published(self) -> list[tuple[Manifest, Publication]]:
-        """Those of them that are published in this sink."""
+        """Return those of ``manifests`` that are published in this sink."""
         ...
 
     def receipt(self, manifest_id: int, attempt: int) -> Receipt | None: ...
 
     def given_up(self, manifest_id: int, attempt: int) -> frozenset[str]:
-        """The paths of objects of a publication that a person has given up; an empty path stands for rows."""
+        """Return the paths of objects of a publication that were given up; an empty path stands for rows."""
         ...
 
     def unknown(self, manifest_ids: Iterable[int]) -> set[int]:
-        """Those of the ids that no pipeline of the database has."""
+        """Return those of the ids that the database does not know in any pipeline."""
         ...
 
     def own(self) -> dict[int, Manifest]:
-        """All manifests of this pipeline by id."""
+        """Return all manifests of this pipeline by id."""
         ...
 
     def not_own(self, manifest_ids: Iterable[int]) -> set[int]:
-        """Those of the ids that are no manifests of this pipeline."""
+        """Return those of the ids that are no manifests of this pipeline."""
         ...
 
     def newest_attempt(self, manifest_id: int) -> int: ...
 
     def pipeline_names(self) -> set[str]:
-        """The name of this pipeline, and those that it had before."""
+        """Return the present and the former names of this pipeline."""
         ...
 
     def objects(self, manifest_id: int | None = None) -> list[tuple[int, PublishedObject]]:
-        """(manifest id, object) of every object that is published in this sink, or of those of one manifest."""
+        """Return (manifest id, object) of every object that is published in this sink, or of those of one manifest."""
         ...
 
     def published_by_retired(self) -> set[tuple[str, str]]:
-        """(root, key) of every object and record that retired sinks of this pipeline have published."""
+        """Return (root, key) of every object and record that retired sinks of this pipeline have published."""
         ...
 
 
 def mended_by_replay(manifest: Manifest, what: str) -> Problem:
-    """Return the problem of a published manifest that is mended by doing it once more there."""
+    """Return the problem of a published manifest that a replay repairs."""
     return Problem(manifest.id, what, f"tidemark replay {manifest.pipeline_name} --manifest {manifest.id}")
 
 
-Contents = dict[str, set[int]]  # ids of manifests by what a target has of them, such as "rows"
+Contents = dict[str, set[int]]  # the ids of manifests of which a target has "rows", for example, by that word
 
 
 class Output(ABC):
     """The output that readers of a target see."""
 
     write_mode: ClassVar[WriteMode]
-    written_columns: Collection[str] = ()  # those of ``Position.columns`` that the prepared attempt writes
+    written_columns: Collection[str] = ()  # the columns of ``Position.columns`` that the prepared attempt writes
 
     def __init__(self, pipeline_name: str, name: str) -> None:
         self.pipeline_name = pipeline_name
@@ -308,35 +310,36 @@ class Output(ABC):
 
     @abstractmethod
     def dataset(self) -> Dataset:
-        """Return the name of the target in tools for lineage; the target may be asked."""
+        """Return the name of the target for lineage tools; may ask the target."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether the target is there; a lake always is, as a folder without files is an empty one."""
+        """Return whether the target exists; a lake always does, because a missing folder counts as an empty lake."""
 
     def storable(self, declared: Storable) -> Storable:
-        """The values that the target can store: those that the settings declare, unless the target knows more."""
+        """Return the limits of the values that the target can store: those that the settings declare, unless the target
+        knows more."""
         return declared
 
     def note_settings(self) -> None:  # noqa: B027 - most targets need not remember any
-        """Note in the target, which is this database's, what it must remember of the settings; may be repeated. Raises
-        ``SinkRefused`` when it was made by others."""
+        """Note in the target what it must remember of the settings; may be repeated. This database owns the target.
+        Raises ``SinkRefused`` if the target was made with other settings."""
 
     def prepare(self, work: Work) -> None:  # noqa: B027 - some targets have nothing to prepare
-        """Prepare the target for the output of an attempt; raises errors that a person must correct first."""
+        """Prepare the target for the output of an attempt; raises errors that you must correct first."""
 
-    def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks have nobody to wait for
-        """Wait until no lower attempt is about to make its output visible; one that tries later meets its fence.
+    def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks need not wait
+        """Wait until no lower attempt can make its output visible; an attempt that tries later meets its fence.
 
-        Only for sinks that make it visible in a transaction of their own, which a paused process may still commit.
+        Only for sinks that make output visible in a transaction of their own, which a paused process may still commit.
         """
 
     @abstractmethod
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
         """Make the output of an attempt visible, write its record, then call ``mark``; may be repeated.
 
-        ``fence`` raises when a newer attempt has started, or somebody has taken back what was put. A sink that appends
-        leaves equal output of a lower attempt as it is, and takes over its record.
+        ``fence`` raises if a newer attempt has started, or if the output was taken back. A sink that appends keeps
+        equal output of a lower attempt, and takes over its record.
         """
 
     @abstractmethod
@@ -344,51 +347,54 @@ class Output(ABC):
         """Return whether all objects of the receipt are in the target; compares sizes only."""
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
-        """The objects of the receipt that are missing, or hold other rows than were written; reads them all."""
+        """Return the objects of the receipt that are missing, or hold other rows than were written. Reads all of
+        them."""
         parts = receipt.objects_of(self.name)
         return [part for part in parts if not self.has(replace(receipt, objects=(part,)))]
 
     @abstractmethod
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Return whether all published rows of ``before``, which has its record, are in the target; then ``now``, of
-        the same digest, is not put."""
+        """Return whether all published rows of ``before`` are in the target. If so, ``now``, which has the same digest,
+        need not be put. The record of ``before`` is in the target."""
 
-    def discard(self, receipt: Receipt) -> None:  # noqa: B027 - what only a higher attempt replaces is not removed
-        """Remove what an attempt that is not published has put; may be repeated. The caller clears its staging after
-        that, so that ``sweep`` finds an attempt that dies in between."""
+    def discard(self, receipt: Receipt) -> None:  # noqa: B027 - some output can only be replaced by a higher attempt
+        """Remove the output of an attempt that is not published; may be repeated. The caller clears its staging after
+        that, so that ``sweep`` finds an attempt if this dies in between."""
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
-        """The counts of an attempt that has put its output here."""
+        """Return the counts of an attempt that has put its output here."""
         return receipt.counts(self.name, ranges)
 
     @abstractmethod
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        """Find what is in the target, which exists, and should not be, or is missing; ``deep`` reads all rows.
+        """Yield what is in the target and should not be, and what is missing; ``deep`` reads all rows. The target
+        exists.
 
-        The caller looks itself at staging, at files with dead letters, and for manifests in ``contents`` that no
-        pipeline has: there this adds what it has seen of which manifests.
+        Adds to ``contents`` the manifests that it has seen; the caller looks for unknown manifests there. The caller
+        also checks staging and files with dead letters.
         """
 
     @abstractmethod
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        """The place of the record at an offset of a published manifest; the offset is in no gap of the receipt."""
+        """Return where the record at this offset of a published manifest lies. The caller has checked that the offset
+        is in no gap of the receipt."""
 
     @abstractmethod
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
-        """The dead letters of a published attempt, as many in memory as ``sinks/dead_letters.py`` says.
+        """Yield the dead letters of a published attempt; ``sinks/dead_letters.py`` limits how many are in memory.
 
-        Without ``values`` keys, values and headers are not read. Raises ``OSError`` when an object is not there or
-        cannot be read, for instance since a replay has replaced it.
+        Without ``values``, keys, values and headers are not read. Raises ``OSError`` if an object is missing or cannot
+        be read, for example because a replay has replaced it.
         """
 
     @abstractmethod
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        """Try what an attempt does before Spark starts, and undo it; raises errors that a person must correct."""
+        """Try what an attempt does before Spark starts, and undo it; raises errors that you must correct."""
 
     def parts(self, receipt: Receipt, kind: ObjectKind) -> list[PublishedObject]:
-        """The objects of a receipt in this sink, of one kind."""
+        """Return the objects of a receipt in this sink, of one kind."""
         return [part for part in receipt.objects_of(self.name) if part.kind is kind]
 
 
@@ -417,7 +423,7 @@ class Sink:
         return self.output.write_mode
 
     def is_whole(self, receipt: Receipt, without: frozenset[str] = frozenset()) -> bool:
-        """Return whether all objects of the receipt are in the target, except those at the paths ``without``."""
+        """Return whether all objects of the receipt are in the target, except for the paths in ``without``."""
         expected = tuple(object_ for object_ in receipt.objects if object_.path not in without)
         return self.output.has(replace(receipt, objects=expected) if without else receipt)
 

@@ -1,4 +1,4 @@
-"""The capabilities that only some outputs have; who needs one asks: ``isinstance(sink.output, ShowsHours)``."""
+"""The capabilities that only some outputs have. Callers check for one with ``isinstance(sink.output, ShowsHours)``."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from tidemark.storage.base import ObjectStore
 
 @dataclass(frozen=True)
 class CompleteHour:
-    """An event hour, in UTC, that is complete: the rows that a sink shows of all topics, and those that are late.
+    """A complete event hour, in UTC, with the rows that a sink shows of all topics, and the late ones of them.
 
-    The revision counts how often it has become complete. ``without_rows`` is of the runs that read what arrived from
-    its begin until it was due.
+    The revision counts how often it became complete. ``without_rows`` counts the records without rows in the runs that
+    read what arrived from the begin of the hour until it was due.
     """
 
     start: datetime
@@ -40,13 +40,13 @@ class NamedFile(NamedTuple):
 
 
 class TakesBack(Output):
-    """It can be removed after it was put; in the others only a higher attempt can replace it."""
+    """An output that can be removed after it was put. Other outputs can only be replaced by a higher attempt."""
 
     write_mode = WriteMode.REPLACE
 
     @abstractmethod
     def write_record(self, name: RecordName, record: Record) -> None:
-        """Write a record, complete and durable: from then on readers of records see the objects that it names."""
+        """Write a record completely and durably: from then on readers of records see the objects that it names."""
 
     @abstractmethod
     def remove_record(self, name: RecordName) -> None:
@@ -54,7 +54,7 @@ class TakesBack(Output):
 
     @abstractmethod
     def leftovers(self, expected: Expected) -> list[Leftover]:
-        """Find what dead attempts left and nobody needs; ``remove`` takes the keys."""
+        """Return the leftovers of dead attempts that are no longer needed; ``remove`` takes their keys."""
 
     @abstractmethod
     def remove(self, keys: Sequence[str]) -> None:
@@ -62,40 +62,40 @@ class TakesBack(Output):
 
 
 class KeepsDeadLetterFiles(Output):
-    """Its dead letters are files, each by its path in the receipt."""
+    """An output that keeps its dead letters in files; the receipt has their paths."""
 
     @abstractmethod
     def dead_letter_store(self) -> ObjectStore:
-        """Return the store that holds them; ``FileNotFoundError`` when that is not there."""
+        """Return the store with the files; raises ``FileNotFoundError`` if it does not exist."""
 
     def dead_letters(self, receipt: Receipt, *, values: bool) -> Iterator[DeadLetter]:
         yield from dead_letters_in(self.dead_letter_store(), self.parts(receipt, ObjectKind.DEAD_LETTER), values=values)
 
 
 class DerivesTotals(Output):
-    """The target derives something from the output of manifests, such as totals."""
+    """An output whose target derives something from the output of manifests, such as totals."""
 
     @abstractmethod
     def refuse_other_definition(self) -> None:
-        """Raise ``SinkRefused`` when the target derives something else than these settings say; changes nothing."""
+        """Raise ``SinkRefused`` if the target derives something else than these settings say; changes nothing."""
 
     @abstractmethod
     def derive_again(self, *, dry_run: bool) -> Iterator[str]:
-        """Derive it again; one line if it differs.
+        """Derive it again; yield one line if the result differs.
 
-        ``adopt`` asks for it, since the parts of a target may have been restored from different copies. From then on
-        they count as one target. Only after ``refuse_other_definition``; may be repeated.
+        ``adopt`` calls this, because the parts of a target may have been restored from different copies. From then on
+        they count as one target. Must be called after ``refuse_other_definition``; may be repeated.
         """
 
 
 class ServesCopy(Output):
-    """Readers find a copy of its output elsewhere."""
+    """An output of which readers use a copy elsewhere."""
 
     @abstractmethod
     def serve(self) -> None:
-        """Put what the copy lacks of all that was committed, of whatever manifest.
+        """Put into the copy what it lacks of all committed output, of any manifest.
 
-        ``put`` does so before the mark; whoever finds that only the mark is missing does so too. May be repeated, also
+        ``put`` calls this before the mark; so does an attempt that finds only the mark missing. May be repeated, also
         by several processes at once.
         """
 
@@ -103,26 +103,26 @@ class ServesCopy(Output):
 class WritesTopics(Output):
     @abstractmethod
     def topic_ids(self) -> set[str]:
-        """The ids of the topics that it writes to, as sources of their cluster have them."""
+        """Return the ids of the topics that it writes to, the same ids that a source of that cluster has."""
 
 
 class NamesFiles(Output):
     @abstractmethod
     def named_files(self) -> list[NamedFile]:
-        """All files with rows that the target shows now."""
+        """Return all files with rows that the target shows now."""
 
 
 class MayBeRolledBack(Output):
-    """Another program may take the target back to what it was, with the evidence in it."""
+    """An output that another program may roll back to an older state, together with its evidence."""
 
     @abstractmethod
     def orphaned_manifests(self, expected: Expected) -> dict[int, dict[str, Any] | None]:
-        """The manifests of this pipeline that the target has rows and no evidence of, and that the database does not
-        know; with the newest record that is left of each. Their offsets must not be planned again."""
+        """Return the manifests of this pipeline of which the target has rows but no evidence, and which the database
+        does not know; each with the newest record of it that still exists. Their offsets must not be planned again."""
 
 
 class ShowsHours(Output):
-    """Readers of folders may be shown which event hours are complete."""
+    """An output that can show readers of folders which event hours are complete."""
 
     @abstractmethod
     def shows_hours(self) -> bool:
@@ -130,11 +130,11 @@ class ShowsHours(Output):
 
     @abstractmethod
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
-        """Show readers that an hour is complete, unless they are shown a higher revision; may be repeated."""
+        """Show that an hour is complete, unless a higher revision is shown; may be repeated."""
 
     @abstractmethod
     def hide(self, topics: Sequence[str], hour: datetime) -> None:
-        """Show readers no longer that an hour is complete; may be repeated."""
+        """Stop showing that an hour is complete; may be repeated."""
 
     @abstractmethod
     def is_of_hour(self, path: str, topic: str, hour: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The answer of a sink to the question where a record is."""
+"""The place of a record, as a sink finds it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +8,14 @@ from tidemark.model.receipt import ObjectKind
 
 
 class RecordStatus(StrEnum):
-    """The fate of an offset, in one sink or in all: in all sinks it is the first of these that is true in one."""
+    """The status of an offset in one sink or in all. The status in all sinks is the first of these that is true in any
+    sink."""
 
     HELD = "held"  # the sink has a row or a dead letter
     MISSING = "missing"  # published, but not in the sink
     UNREAD = "unread"  # published, but the sink could not be read
     REPLACED = "replaced"  # the table has a newer row of its key
-    NO_RECORD = "no record"  # published; the source has no record that a reader can see at this offset
+    NO_RECORD = "no record"  # published; at this offset the source has no record that a reader can see
     UNPUBLISHED = "unpublished"
     LOST = "lost"
     NOT_PLANNED = "not planned"
@@ -23,7 +24,7 @@ class RecordStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Located:
-    """The data that one sink has of an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
+    """The data of one sink for an offset; ``place`` is a path or a table, ``key`` the key of a table's row."""
 
     sink: str
     attempt: int | None

@@ -1,7 +1,7 @@
-"""Puts the output of a manifest as objects of a folder or a bucket, and its record beside them, as in a lake.
+"""Puts the output of a manifest as objects into a folder or a bucket, with its record beside them.
 
-A lock would not help while objects move, since a paused process may go on after it has lost the lock. Instead the fence
-is checked before every object, no key belongs to two attempts, and readers use the record and the publication.
+A lock would not help while objects move, because a paused process may go on after it has lost the lock. Instead, the
+fence is checked before every object, no key belongs to two attempts, and readers use the record and the publication.
 """
 
 import json
@@ -31,15 +31,16 @@ from tidemark.storage.base import Move, ObjectStore
 
 
 class ObjectsOutput(TakesBack):
-    """The objects of each receipt, which are files with names of ``ObjectName``, in the store of a ``StoreLedger``;
-    readers of records see those that a record names."""
+    """The objects of receipts in the store of a ``StoreLedger``: files named by ``ObjectName``. Readers of records see
+    the objects that a record names."""
 
     def __init__(self, ledger: StoreLedger) -> None:
         super().__init__(ledger.pipeline_name, ledger.name)
         self.ledger, self.store = ledger, ledger.store
 
     def place(self, receipt: Receipt, fence: Fence) -> None:
-        """Give the staged objects of an attempt their final keys, durable; may be repeated after it died anywhere."""
+        """Move the staged objects of an attempt to their final keys, durably; may be repeated after a kill at any
+        point."""
         objects = receipt.objects_of(self.name)
         moves = [Move(object_.staged, object_.path, object_.bytes) for object_ in objects]
         self.store.move_each(moves, fence, lambda: failpoint("publish.mid"))
@@ -52,7 +53,7 @@ class ObjectsOutput(TakesBack):
         return True
 
     def put(self, receipt: Receipt, record: Record, fence: Fence, mark: Mark) -> None:
-        """Steps 2 to 4: give every object its key, make all durable, write the record, then mark."""
+        """Do steps 2 to 4: move every object to its key, make all durable, write the record, then set the mark."""
         self.place(receipt, fence)
         failpoint("publish.before_record")
         fence()
@@ -68,9 +69,9 @@ class ObjectsOutput(TakesBack):
         self.store.delete([str(name)])
 
     def discard(self, receipt: Receipt) -> None:
-        """Removes the record first, so that no record names a removed object. Uploads are stopped before objects are
-        removed, so that a paused attempt completes none any more. The record of an attempt that put nothing here is of
-        a retired sink."""
+        """Remove the record first, so that no record names a removed object. Stop uploads before objects are removed,
+        so that a paused attempt can no longer complete one. If the attempt did not write to this sink, a record of it
+        here is of a retired sink, and stays."""
         if self.name in receipt.sinks:
             self.remove_record(RecordName(self.pipeline_name, receipt.manifest_id, receipt.attempt))
         self.store.stop_uploads(staging_folder(receipt.manifest_id, receipt.attempt))
@@ -80,24 +81,25 @@ class ObjectsOutput(TakesBack):
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
-        gone = super().damaged(receipt)
-        return [*gone, *changed(self.store, [part for part in receipt.objects_of(self.name) if part not in gone])]
+        missing = super().damaged(receipt)
+        return [*missing, *changed(self.store, [part for part in receipt.objects_of(self.name) if part not in missing])]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
-        """Reads all published files: each has its rows as written, and each folder the rows and format of ``now``."""
+        """Read all published files, and return whether each has its rows as written, and each folder has the rows and
+        format of ``now``."""
         objects = before.objects_of(self.name)
         if _digests_by_place(objects) != _digests_by_place(now.objects_of(self.name)):
             return False
         return self.has(before) and not changed(self.store, objects)
 
     def differences(self, expected: Expected, contents: Contents, *, deep: bool) -> Iterator[Problem]:
-        del contents  # an unknown file is told by its key
+        del contents  # an unknown file is reported by its key
         return differences_of_files(expected, self, self.store, deep=deep)
 
     def locate(
         self, manifest: Manifest, published: Publication, receipt: Receipt, at: TopicPartition, offset: int
     ) -> Located:
-        """Reads every file that may hold the record, until one does."""
+        """Read every file that may have the record, until one does."""
         del manifest
         damaged: list[str] = []
         for object_ in receipt.objects_of(self.name):
@@ -125,13 +127,13 @@ class ObjectsOutput(TakesBack):
         self.store.delete(keys)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
-        """Tries what publishing needs: create only when absent, move, remove, with a name that readers skip."""
+        """Try what publishing needs (create if absent, move, remove) with a name that readers skip."""
         del decode, transforms
         yield ok(self.name, try_moves(self.store, f".doctor-{uuid4().hex}"))
 
 
 def try_moves(store: ObjectStore, key: str) -> str:
-    """Do what publishing needs with an object of this key; what to tell of it."""
+    """Try what publishing needs with an object of this key; return the message about it."""
     try:
         store.put_if_absent(key, b"probe")
         store.move(key, f"{key}-moved", len(b"probe"))
@@ -141,7 +143,7 @@ def try_moves(store: ObjectStore, key: str) -> str:
 
 
 def _digests_by_place(objects: Iterable[PublishedObject]) -> dict[tuple[str, str], Digest]:
-    """The digest of all rows by folder and suffix. Mended settings may move a row to another folder of the same set."""
+    """Return the digest of all rows by folder and suffix: corrected settings may move a row to another folder."""
     digests: dict[tuple[str, str], Digest] = {}
     for object_ in objects:
         folder, _, file_name = object_.path.rpartition("/")

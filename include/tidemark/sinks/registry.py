@@ -7,6 +7,6 @@ from tidemark.sinks.settings import SinkSettings
 
 
 def open_sink(pipeline_name: str, settings: SinkSettings, lookup: Lookup) -> Sink:
-    """The sink for the process that publishes; ``lookup`` finds the connection that its settings name."""
+    """Open a sink for the process that publishes; ``lookup`` finds the connection that its settings name."""
     sink: Sink = SINKS.module(settings.kind, "sink").open_sink(pipeline_name, settings, lookup)
     return sink

@@ -1,5 +1,5 @@
-"""The names that a target can store, of columns and of the fields inside them: sinks declare them, and one function
-judges. The same holds for the names that a table has already: one that differs by case alone is the same column.
+"""Checks whether a target can store the names of columns and nested fields. Sinks declare their limits, and one
+function checks them. Also compares with the columns that a table has: a name that differs only by case is the same.
 """
 
 import re
@@ -13,18 +13,18 @@ from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.text import folded
 
 Path = tuple[str, ...]
-_SHOWN = 80  # characters of a name
+_SHOWN = 80  # characters of a name in a message
 
 
 @dataclass(frozen=True)
 class StorableNames:
-    """Limits beside those that every sink has (``problem_with_names``).
+    """The limits of a sink beyond those of every sink (``problem_with_names``).
 
-    ``unfit`` is a regular expression of what no name may have, also of a field inside, and ``unfit_why`` follows the
-    name in a message. ``longest``: bytes of the name of a column. ``reserved``: names of columns that the target has
-    itself, each with the words for it; ``reserved_exactly``: the same where another case is another name.
-    ``joined_paths``: the format knows a field by its path with dots, so no name may look like one.
-    ``stored``: the columns that are stored, where it is not all of them.
+    ``unfit`` is a regular expression that no name may match, also no nested field's; ``unfit_why`` follows the name in
+    a message. ``longest``: the most bytes of a column's name. ``reserved``: columns that the target itself has, each
+    with a reason for the message; ``reserved_exactly``: the same, but case matters. ``joined_paths``: the format
+    identifies a field by its path with dots, so no name may look like one. ``stored``: the columns that are stored, if
+    not all are.
     """
 
     unfit: str = ""
@@ -39,8 +39,8 @@ class StorableNames:
 def problem_with_names(names: StorableNames, columns: pa.Schema) -> str | None:
     """Return why a target cannot store columns of these names, as a sentence that continues its key; None if it can.
 
-    No sink takes a name that is empty or has NUL, a column that begins with _, and two names side by side that most
-    engines take for one.
+    No sink accepts a name that is empty or contains NUL, a column that begins with _, or two names at the same level
+    that most engines treat as one.
     """
     fields = [field for field in columns if names.stored is None or field.name in names.stored]
     for within, beside in _levels(fields, ()):
@@ -59,7 +59,7 @@ def problem_with_names(names: StorableNames, columns: pa.Schema) -> str | None:
 
 
 def clash(new: pa.Field, beside: Iterable[pa.Field]) -> str | None:
-    """Return why an engine could not tell a field from another one beside it, as a sentence; None if it can."""
+    """Return why an engine could confuse a field with another one at the same level, as a sentence; None if not."""
     for field in beside:
         if field is not new and folded(field.name) == folded(new.name):
             return f"it differs from {_shown((field.name,))} by case only, and most engines see one name"
@@ -70,8 +70,8 @@ def clash(new: pa.Field, beside: Iterable[pa.Field]) -> str | None:
 
 
 def refuse_clash(new: pa.Field, beside: Iterable[pa.Field], within: Path, context: Mapping[str, Any]) -> None:
-    """Raise ``SinkRefused`` when an engine could not tell a field of the rows, which a table does not have, from those
-    that the table has beside it."""
+    """Raise ``SinkRefused`` if an engine could confuse a new field of the rows with the fields that the table has at
+    the same level."""
     problem = clash(new, beside)
     if problem is not None:
         raise SinkRefused(
@@ -103,7 +103,7 @@ def _problem_with_name(names: StorableNames, path: Path) -> str | None:
 
 
 def _levels(fields: Sequence[pa.Field], within: Path) -> Iterator[tuple[Path, Sequence[pa.Field]]]:
-    """Fields side by side, with the path to them: all columns, then those of each struct inside."""
+    """Yield the fields of each level with the path to them: first all columns, then those of each nested struct."""
     yield within, fields
     for field in fields:
         for path, struct in _structs(field.type, (*within, field.name)):
@@ -111,7 +111,7 @@ def _levels(fields: Sequence[pa.Field], within: Path) -> Iterator[tuple[Path, Se
 
 
 def _structs(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    """The outermost structs of a type, with their paths."""
+    """Yield the outermost structs of a type, with their paths."""
     if pa.types.is_struct(kind):
         yield path, kind
     elif pa.types.is_map(kind):

@@ -1,4 +1,4 @@
-"""The protocol of a sink inside a Spark task: it takes rows, stages them for one attempt, and reports what it staged.
+"""The interface of a sink inside a Spark task: it takes rows, stages them for one attempt, and reports what it staged.
 
 Publishing happens later, outside Spark. This code runs on executors: it imports the standard library and pyarrow only.
 """
@@ -17,10 +17,10 @@ from tidemark.model.receipt import ObjectKind
 class StagedPart:
     """Rows of one topic that one task staged, measured from the written data.
 
-    A file: ``staged`` is relative to the attempt's staging folder, ``folder``, its final place, to the root;
-    ``format`` is the suffix of its name. Rows of a table: ``staged`` is the task, ``folder`` the table, ``format``
-    None. ``spans`` has (partition, lowest offset, highest offset) of each partition, ascending. ``path`` is the final
-    key of a file that the task has given it; None where the receipt does.
+    For a file, ``staged`` is relative to the attempt's staging folder; ``folder``, its final place, is relative to the
+    root; ``format`` is the suffix of its name. For rows of a table, ``staged`` is the task, ``folder`` the table, and
+    ``format`` is None. ``spans`` has (partition, lowest offset, highest offset) of each partition, ascending. ``path``
+    is the final key of a file if the task has chosen it; None if the receipt does.
     """
 
     sink: str
@@ -36,12 +36,12 @@ class StagedPart:
     path: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As values for JSON."""
+        """Return the part as values for JSON."""
         return asdict(self)
 
 
 class RowTaker(ABC):
-    """Takes the rows of one task. The caller ends with ``close`` when all went well, else with ``abort``."""
+    """A receiver of the rows of one task. The caller ends with ``close`` if all went well, else with ``abort``."""
 
     @abstractmethod
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
@@ -53,18 +53,18 @@ class RowTaker(ABC):
 
     @abstractmethod
     def close(self) -> list[StagedPart]:
-        """Stage the remaining rows; all parts that this task has staged. No other method may be called afterwards."""
+        """Stage the remaining rows, and return all parts that this task has staged. No other method may follow."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove what this task staged, if possible; never raises. No receipt names what is left."""
+        """Remove what this task staged, if possible; never raises. No receipt names the files that remain."""
 
 
 class SinkWriter(RowTaker):
     """One sink in one task."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str) -> None:
-        """``task`` names the try of the Spark task too."""
+        """Create the writer; ``task`` also contains the number of the try of the Spark task."""
         self._name, self._task, self._options = sink.name, task, sink.options
         self._context = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "sink": sink.name}
 
@@ -75,6 +75,6 @@ class SinkWriter(RowTaker):
 
     @classmethod
     def try_connection(cls, conn_id: str) -> None:
-        """Connect to a target as a task does, and disconnect; raises when this machine cannot. Most tasks stage files
-        only, and no connection names their folder."""
+        """Connect to a target as a task does, and disconnect; raises if this machine cannot. Most kinds only stage
+        files, and need no connection for their folder."""
         del conn_id

@@ -1,1 +1,1 @@
-"""Keeps one row of each key, its newest version, whatever the table is. No kind."""
+"""Keeps one row per key, its newest version, for any kind of table. Not a kind itself."""

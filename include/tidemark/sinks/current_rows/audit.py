@@ -1,7 +1,8 @@
-"""The audit of a table of current rows: every row is of a published manifest, and no key is missing or there twice.
+"""Audits a table of current rows: every row is of a published manifest, and no key is missing or there twice.
 
-A newer row replaces an older one of its key, so the table cannot show that all rows were merged. The evidence shows it,
-since it was committed with them. Keys are never removed, so there are at least as many rows as any manifest had keys.
+A newer row replaces an older one of its key, so the table cannot show that all rows were merged. The evidence shows
+that, because it was committed with them. Keys are never removed, so there are at least as many rows as any manifest had
+keys.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.sinks.base import mended_by_replay
 
-_BY_HAND = "no replay takes rows away, so first delete those that were put there by hand"
+_BY_HAND = "no replay removes rows, so first delete those that were inserted by hand"
 
 
 def too_few_rows(manifest: Manifest, rows: int, keys: int) -> Problem:
@@ -22,10 +23,10 @@ def too_few_rows(manifest: Manifest, rows: int, keys: int) -> Problem:
 def differences_of_manifest(
     manifest: Manifest, publication: Publication, rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[Problem]:
-    """Compares the rows of one manifest, by partition and attempt, with its ranges and with what was merged."""
+    """Compare the rows of one manifest, by partition and attempt, with its ranges and with what was merged."""
     counts = publication.counts
     merged = counts.written - counts.superseded - counts.stale
-    # Rows of lower attempts that a replay with other code no longer produces stay. Attempt 0: the column is null.
+    # Rows of lower attempts stay if a replay with other code no longer makes them. Attempt 0: the column is null.
     count = sum(row["rows"] for row in rows if row["attempt"] in (0, publication.attempt))
     if count > merged:
         what = f"the table has {count:,} rows of it where {merged:,} were merged; {_BY_HAND}"

@@ -1,4 +1,4 @@
-"""The columns that a table of current rows in a lake keeps beside the data: the origin and version of each row.
+"""The columns that a table of current rows in a lake has besides the data: the origin and version of each row.
 
 A row that marks its key as deleted is kept with its version, so that an older manifest does not bring the key back.
 
@@ -10,7 +10,7 @@ from typing import Final
 from tidemark.sinks.column_names import LOG_GENERATION, TOPIC_PARTITION
 
 ATTEMPT: Final = "_attempt"
-# Which record a row was made of: never null, and unique together. A topic that is made again begins at offset 0 once
-# more, with the next generation.
+# The record that a row was made of: never null, and unique together. A topic that was created again begins at offset 0
+# again, in the next generation.
 RECORD: Final = (LOG_GENERATION, "_topic", TOPIC_PARTITION, "_offset")
-VERSION: Final = (*RECORD, ATTEMPT)  # behind the column of order_by, compared from left to right
+VERSION: Final = (*RECORD, ATTEMPT)  # compared from left to right, after the column of order_by

@@ -1,4 +1,4 @@
-"""``key`` and ``order_by`` in a pipeline file: what sinks share whose table has one row per key, its newest version."""
+"""``key`` and ``order_by`` in a pipeline file, for sinks whose table has one row per key, its newest version."""
 
 from typing import ClassVar, Self
 
@@ -17,10 +17,10 @@ NOT_OF_TOMBSTONES = "decode.tombstones does not name it, so the row of a deleted
 
 
 class KeyedSettings(Section):
-    """The keys of a table that may have one row per key. A kind whose table always has declares ``key`` again, without
-    a default.
+    """The settings of a table that may have one row per key. A kind whose tables always do declares ``key`` again,
+    without a default.
 
-    ``record_columns`` name the record of a row in the table: never null, and unique together.
+    ``record_columns`` identify the record of a row in the table: never null, and unique together.
     """
 
     record_columns: ClassVar[tuple[str, ...]] = RECORD
@@ -67,7 +67,7 @@ class KeyedSettings(Section):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """``key`` as columns; empty for a table of all rows."""
+        """Return the columns of ``key``; empty for a table of all rows."""
         return self._record_key or self.key
 
     @property
@@ -85,8 +85,7 @@ class KeyedSettings(Section):
         return self.order_by
 
     def problem_with_keyed(self, rows: RowSettings) -> str | None:
-        """Return the reason why rows cannot be told apart by the key, or their versions not compared; None when they
-        can."""
+        """Return why the key does not identify rows, or why their versions cannot be compared; None if all is well."""
         never_null = {*self.record_columns, NUMBER, *rows.never_null()}
         return (
             self._problem_with_number(rows)

@@ -1,4 +1,4 @@
-"""Says where the row of a record is in a table of current rows, or that a newer one of its key took its place."""
+"""Locates the row of a record in a table of current rows, or says that a newer row of its key has replaced it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +12,8 @@ from tidemark.sinks.located import Located, RecordStatus
 
 
 def newest_row(ledger: Ledger, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Located | None:
-    """Return the row of the highest attempt among the rows of one record: one of an earlier attempt, of another key,
-    may stand beside it. None of none."""
+    """Return the row of the highest attempt among the rows of one record; None without rows. An earlier attempt may
+    have left another row of the record, with another key."""
     row = max(rows, key=lambda each: each[ATTEMPT] or 0, default=None)
     if row is None:
         return None

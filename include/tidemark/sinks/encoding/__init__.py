@@ -1,1 +1,2 @@
-"""Rows as JSON or Avro, of files and of messages. No kind. Executors import from here: this file imports nothing."""
+"""Encodes rows as JSON or Avro, for files and messages. Not a kind. Executors import from here: this file imports
+nothing."""

@@ -1,6 +1,6 @@
-"""Rows as Avro records: the schema of their columns, and their values.
+"""Converts rows to Avro records: the schema of their columns, and their values.
 
-A nullable column is a union with null. A nested record is named after its path, since Avro's names must be unique.
+A nullable column is a union with null. A nested record is named after its path, because names in Avro must be unique.
 """
 
 import re
@@ -20,7 +20,8 @@ _PLAIN: dict[pa.DataType, Any] = {
 
 
 def avro_schema(schema: pa.Schema, name: str = "Row") -> dict[str, Any]:
-    """The Avro schema of rows, a record with this name; ``ConfigurationError`` names a column that Avro cannot hold."""
+    """Return the Avro schema of rows, a record with this name; raises ``ConfigurationError`` for a column that Avro
+    cannot hold."""
     return {"type": "record", "name": name, "fields": [_field(field, "Row") for field in schema]}
 
 
@@ -58,7 +59,7 @@ def _refused(path: str, why: str) -> ConfigurationError:
 
 
 def avro_values(column: pa.Array) -> list[Any]:
-    """Python values for fastavro; times and dates are numbers already, so that it need not convert them."""
+    """Return Python values for fastavro. Times and dates are numbers, so that fastavro need not convert them."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):

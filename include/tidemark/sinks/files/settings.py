@@ -20,7 +20,7 @@ from tidemark.sinks.storable_names import StorableNames
 from tidemark.storage.base import is_s3
 from tidemark.text import with_nearest
 
-LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name is never too long, even with what encodes it
+LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name never exceeds it, even percent-encoded
 
 
 class FileFormat(StrEnum):
@@ -37,7 +37,7 @@ class Compression(StrEnum):
     NONE = "none"
 
 
-# The first of each format is the default: most engines read it, and fast. Spark's JSON reader cannot read zstd.
+# The first of each format is the default: most engines read it, and read it fast. Spark's JSON reader cannot read zstd.
 COMPRESSIONS: dict[FileFormat, tuple[Compression, ...]] = {
     FileFormat.PARQUET: (Compression.ZSTD, Compression.SNAPPY, Compression.GZIP, Compression.NONE),
     FileFormat.JSONL: (Compression.GZIP, Compression.ZSTD, Compression.NONE),
@@ -171,7 +171,7 @@ class Settings(SinkSettings):
         return self.model_dump_json(exclude_defaults=True, exclude=exclude)
 
     def store_settings(self) -> dict[str, Any]:
-        """Access to the store, without secrets; empty for a folder."""
+        """Return the settings to access the store, without secrets; empty for a folder."""
         settings = self.s3.model_dump(mode="json", exclude_none=True)
         return {**settings, "connection": self.connection} if self.connection else settings
 
@@ -188,7 +188,8 @@ class Settings(SinkSettings):
         }
 
     def storable_names(self) -> StorableNames:
-        """Readers of folders such as ``day=2024-05-01`` make a column of each, in place of one in the files."""
+        """Reserve the names in folders such as ``day=2024-05-01``: readers make columns of them, which replace columns
+        of that name in the files."""
         named = {part.partition("=")[0] for part in self.layout.split("/") if "=" in part}
         return StorableNames(
             reserved={name: f"the layout has folders {name}=.., which readers take for that column" for name in named}

@@ -1,4 +1,4 @@
-"""Publishes files of a data lake, in folders by topic and event time; shows readers which hours are complete."""
+"""Publishes files of a data lake, in folders by topic and event time, and shows readers which hours are complete."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,8 @@ from tidemark.storage.open import open_store
 
 
 class FilesLedger(StoreLedger):
-    """The ledger of a lake that is tried before it gets an owner: ``replaces`` says for what."""
+    """The ledger of a lake. Before the lake gets an owner, its store is checked; with success files also for
+    If-Match."""
 
     def __init__(self, pipeline_name: str, settings: Settings, store: ObjectStore) -> None:
         super().__init__(pipeline_name, settings.name, settings.target, store)
@@ -45,10 +46,11 @@ class FilesOutput(ObjectsOutput, ShowsHours):
         self.max_objects = settings.max_objects
         self._layout = Layout(settings.layout)
         self._success_files = settings.success_files
-        self._replaces = False  # until the store is known to do what success files need
+        self._replaces = False  # true once the store is known to do what success files need (If-Match)
 
     def note_settings(self) -> None:
-        """A lake that was taken before it needed success files, or by a version that did not note it, is tried once."""
+        """Check once whether the store can replace success files, if the lake was claimed without them, or by a version
+        that did not note the check."""
         if self._success_files and not self._replaces:
             if not replaces_in(self.store):
                 self.store.check(replaces=True)
@@ -67,7 +69,7 @@ class FilesOutput(ObjectsOutput, ShowsHours):
         return self._success_files
 
     def show_complete(self, topics: Sequence[str], hour: CompleteHour) -> None:
-        self.note_settings()  # success files may have come into the pipeline file after the plan
+        self.note_settings()  # success_files may have been set in the pipeline file after the plan
         for topic in topics:
             show_complete(self.store, self.pipeline_name, self._layout, topic, hour)
 

@@ -24,7 +24,7 @@ from tidemark.times.event_time import EARLIEST
 
 
 class Writer(PartitionedWriter):
-    """Collects rows per (topic, folder).
+    """A writer that collects rows by topic and folder.
 
     Each group of rows that goes to a file is sorted by ``sort_by``; a file of a single group is sorted as a whole.
     """
@@ -61,7 +61,7 @@ class Writer(PartitionedWriter):
         return f"{self._folder}/{self._task}-{number:05d}.{self._format.suffix}"
 
     def _made(self) -> list[str]:
-        """Also what stands for an upload."""
+        """Return the keys of all that this task may have staged, also the files that stand for uploads."""
         return [*self._store.names(self._folder, beginning=f"{self._task}-")]
 
     def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> FormattedFile:
@@ -88,17 +88,18 @@ class Writer(PartitionedWriter):
         return staging_of(self._name, topic=target.topic, file=file)
 
     def _final(self, target: Target, number: int) -> str | None:
-        """The key that a file gets if the store takes large ones there at once: then no receipt numbers it."""
+        """Return the final key of a file for a store that uploads large files directly to it, else None. The receipt
+        gives such a file no number."""
         if self._store.uploads_from == inf:
             return None
         [first, *others] = self._ranges[target.topic]
-        covered = None if others else first  # it gets its key before anybody knows which of them its rows are of
+        covered = None if others else first  # the key is needed before it is known which ranges the rows are of
         part = first_part(self._index, int(self._task.partition("-")[0])) + number
         return final_key(self._order, covered, target.place, part, self._format.suffix)
 
 
 def too_many_objects(what: str, max_objects: int, context: Mapping[str, object]) -> SinkRefused:
-    """The error for more objects than a manifest may have; ``context`` has its pipeline and manifest."""
+    """Return the error for more objects than a manifest may have; ``context`` has its pipeline and manifest."""
     return SinkRefused(
         f"{what}, and at most {max_objects:,} are allowed (max_objects)",
         next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger slices, "

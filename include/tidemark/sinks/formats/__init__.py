@@ -1,1 +1,1 @@
-"""The formats of files with rows. No kind. Executors import from here: this file imports nothing."""
+"""The formats of files with rows. Not a kind. Executors import from here: this file imports nothing."""

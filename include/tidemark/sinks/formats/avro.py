@@ -1,4 +1,4 @@
-"""Avro object container files. Each has its Avro schema, and the Arrow schema too, so that all types are kept."""
+"""Avro object container files. Each contains its Avro schema and also the Arrow schema, so that all types are kept."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from tidemark.model.digest import Digest, row_digest
 from tidemark.sinks.encoding.avro_types import avro_schema, avro_values
 from tidemark.sinks.formats.base import PLACES, Format, FormatWriter, unreadable
 
-BLOCK_BYTES = 256 * 1024  # before compression; fastavro's own 16,000 compress worse
+BLOCK_BYTES = 256 * 1024  # before compression; fastavro's default of 16,000 compresses worse
 CHUNK_ROWS = 16_384
-ARROW_SCHEMA = "tidemark.arrow_schema"  # key of the file's metadata
+ARROW_SCHEMA = "tidemark.arrow_schema"  # a key in the file's metadata
 _CODECS = {"deflate": "deflate", "none": "null"}
-_DAMAGED = Exception  # fastavro does not check what it reads: a damaged file can raise anything
+_DAMAGED = Exception  # fastavro does not check what it reads, so a damaged file can raise anything
 
 
 class _Writer:
@@ -64,12 +64,12 @@ class Avro(Format):
 
 
 def _rows(reader: Iterable[Any]) -> list[dict[str, Any]]:
-    """All rows; with our schemas each is an Avro record, so a mapping."""
+    """Return all rows; with our schemas each one is an Avro record, so a mapping."""
     return list(reader)
 
 
 def _read(file: BinaryIO) -> Iterator[pa.RecordBatch]:
-    """All rows, ``CHUNK_ROWS`` in memory at a time."""
+    """Yield all rows, ``CHUNK_ROWS`` in memory at a time."""
     reader = fastavro.reader(file)
     schema = pa.ipc.read_schema(pa.py_buffer(b64decode(reader.metadata[ARROW_SCHEMA])))
     while rows := _rows(islice(reader, CHUNK_ROWS)):

@@ -1,8 +1,8 @@
-"""The protocol of a file format, and the registry: one module per format, imported when a file needs it.
+"""The interface of a file format, and the registry: one module per format, imported when a file needs it.
 
-A format writes rows to an open file, and reads three things from a file: the number of rows, the records they come
-from, and their digest. This code runs on executors, so it imports the standard library and pyarrow only; the module of
-a format may import its own library.
+A format writes rows to an open file. It reads from a file the number of rows, the records that they come from, their
+digest, and dead letters. This code runs on executors, so it imports only the standard library and pyarrow; the module
+of a format may import its own library.
 """
 
 from abc import ABC, abstractmethod
@@ -28,18 +28,19 @@ class FormatWriter(Protocol):
     """A file that is being written."""
 
     def write(self, rows: pa.Table, measured: Digest) -> Digest:
-        """Append rows; their digest in the file, which is ``measured``, that of the rows, if the format keeps types."""
+        """Append rows; return the digest of what is in the file. If the format keeps types, that is ``measured``, the
+        digest of the rows."""
         ...
 
     def close(self) -> None:
-        """Complete the file, and leave it open; may be repeated."""
+        """Write the end of the file, and leave it open; may be repeated."""
         ...
 
 
 class Format(ABC):
     """One format with one compression; ``suffix`` is the end of its file names, without the dot.
 
-    Methods that read a file raise ``Unreadable`` when it is damaged.
+    Methods that read a file raise ``Unreadable`` if it is damaged.
     """
 
     def __init__(self, suffix: str, compression: str) -> None:
@@ -52,28 +53,28 @@ class Format(ABC):
 
     @abstractmethod
     def writer(self, out: BinaryIO, sample: pa.Table) -> "FormatWriter":
-        """Begin a file of rows with the columns of ``sample``, which are its first rows, or some of them."""
+        """Begin a file; return its writer. ``sample`` has the columns, and some or all of the first rows."""
 
     @abstractmethod
     def count(self, file: BinaryIO) -> int:
-        """The number of rows, counted in the file itself."""
+        """Return the number of rows, counted in the file itself."""
 
     @abstractmethod
     def digest(self, file: BinaryIO) -> Digest:
-        """The same digest as from ``write``, computed from the file: reads all of it."""
+        """Read the whole file, and return the same digest as ``write`` did."""
 
     @abstractmethod
     def dead_letters(self, file: BinaryIO, columns: Sequence[str], page: int) -> Iterator[Mapping[str, Any]]:
-        """The rows of a file of dead letters with these columns, read ``page`` at a time where the format allows."""
+        """Yield the rows of a file of dead letters with these columns, read ``page`` at a time if the format can."""
 
     @abstractmethod
     def places(self, file: BinaryIO) -> pa.Table:
-        """Topic, partition and offset of each row, with the columns of ``PLACES``."""
+        """Return topic, partition and offset of each row, in the columns of ``PLACES``."""
 
 
 @contextmanager
 def unreadable(*errors: type[Exception]) -> Iterator[None]:
-    """Turns ``errors`` of a library about a damaged file into ``Unreadable``; errors of the store stay unchanged."""
+    """Turn a library's ``errors`` about a damaged file into ``Unreadable``; errors of the store stay unchanged."""
     try:
         yield
     except TidemarkError:
@@ -94,7 +95,7 @@ _SUFFIXES = {
 
 
 def open_format(name: str, compression: str) -> Format:
-    """The format that an order names; ``ConfigurationError`` for one that is not registered."""
+    """Return the format that an order names; raises ``ConfigurationError`` for one that is not registered."""
     if name not in _MODULES:
         raise ConfigurationError(f"files of format {name} cannot be written",
                                  next_step=f"write format: {' | '.join(_MODULES)}")  # fmt: skip
@@ -105,9 +106,9 @@ def open_format(name: str, compression: str) -> Format:
 
 
 def format_of(path: str) -> Format:
-    """The format of a file by its name; ``Unreadable`` for a name that Tidemark did not give."""
+    """Return the format of a file by its name; raises ``Unreadable`` for a name that Tidemark did not give."""
     name = ObjectName.parse(path)
     if name is None:
-        raise Unreadable(f"the format of {path} is unknown: it has no name of Tidemark's")
+        raise Unreadable(f"the format of {path} is unknown, because Tidemark does not name files like this")
     compressed = {suffix: pair for pair, suffix in _SUFFIXES.items()}
     return open_format(*compressed.get(name.format, (name.format, "none")))

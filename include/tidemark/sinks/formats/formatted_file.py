@@ -11,7 +11,7 @@ from tidemark.storage.base import ObjectStore
 
 
 class FormattedFile(StagedFile):
-    """Its digest is the one that the format measures."""
+    """A staged file in one format; its digest is the one that the format's writer returns."""
 
     def __init__(self, store: ObjectStore, key: str, final: str | None, format_: Format, sample: pa.Table) -> None:
         super().__init__(store, key, final)
@@ -19,7 +19,7 @@ class FormattedFile(StagedFile):
         self._writer = self._rows = format_.writer(self._file, sample)
 
     def append(self, measured: pa.Table) -> None:
-        """Rows with the columns of ``HASH_COLUMNS``."""
+        """Append rows, which have the columns of ``HASH_COLUMNS`` too."""
         rows = measured.drop_columns(HASH_COLUMNS.names)
         self._measure(rows, self._rows.write(rows, digest_of(measured)))
 

@@ -32,7 +32,7 @@ class _Writer:
         self._codec = codec
 
     def write(self, rows: pa.Table, measured: Digest) -> Digest:
-        del measured  # a digest of columns; that of the file is of its lines
+        del measured  # it is a digest of columns; the digest of the file is that of its lines
         total = Digest.zero()
         for batch in rows.to_batches(CHUNK_ROWS):
             content = _content(pc.binary_join_element_wise(json_lines(batch), "\n", ""))
@@ -83,7 +83,8 @@ class JsonLines(Format):
                 return pa.Codec(name)
 
     def _lines(self, file: BinaryIO) -> Iterator[list[bytes]]:
-        """The lines without line ends, some megabytes at a time; text after the last line end was cut short."""
+        """Yield the lines without line ends, some megabytes at a time. Raises ``Unreadable`` if the last line has no
+        end, because the file was cut short."""
         with unreadable(pa.ArrowException, OSError):
             stream = file
             if self._compression != "none":
@@ -98,7 +99,7 @@ class JsonLines(Format):
 
 
 class _LeftOpen:
-    """A file that stays open when Arrow, which has read it, closes it: a store may still have to send it."""
+    """A wrapper of a file that stays open when Arrow closes it after reading: a store may still have to send it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.closed = False
@@ -109,7 +110,7 @@ class _LeftOpen:
 
 
 def _row(line: bytes) -> dict[str, Any]:
-    """A line with the names of columns."""
+    """Return the values of a line by the names of columns."""
     try:
         return {f"_{name}": value for name, value in json.loads(line).items()}
     except (ValueError, AttributeError) as error:
@@ -138,7 +139,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 
 def _content(lines: pa.Array) -> pa.Buffer:
-    """The characters of all values one after the other, without a copy."""
+    """Return the characters of all values one after the other, without a copy."""
     _, offsets, characters = lines.buffers()
     ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     return characters.slice(ends[0].as_py(), ends[-1].as_py() - ends[0].as_py())

@@ -15,7 +15,7 @@ READ_ROWS = 64 * 1024  # in memory at a time
 
 
 class _Writer:
-    """Each table that it is given becomes row groups of its own."""
+    """A writer that turns each table into row groups of its own."""
 
     def __init__(self, out: BinaryIO, schema: pa.Schema, compression: str, dictionaries: list[str]) -> None:
         self._writer = pq.ParquetWriter(out, schema, compression=compression, use_dictionary=dictionaries)

@@ -1,1 +1,1 @@
-"""The files of sinks in a store, for the process that publishes. No kind."""
+"""The files of sinks in a store, for the process that publishes. Not a kind."""

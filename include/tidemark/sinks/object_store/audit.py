@@ -1,4 +1,4 @@
-"""The audit of a lake: it must hold every published object as recorded, and nothing else."""
+"""Audits a lake: it must hold every published object as recorded, and nothing else."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _SUFFIXES = tuple(f".{suffix}" for suffix in SUFFIXES)
 
 
 def differences_of_files(expected: Expected, output: Output, store: ObjectStore, *, deep: bool) -> Iterator[Problem]:
-    """Find what is in the lake and should not be, or is missing; ``deep`` compares rows and offsets too."""
+    """Yield what is in the lake and should not be, and what is missing; ``deep`` also compares rows and offsets."""
     published = expected.objects()
     sizes = dict(store.list())
     by_manifest: dict[int, list[PublishedObject]] = {}
@@ -37,17 +37,17 @@ def differences_of_files(expected: Expected, output: Output, store: ObjectStore,
 
 
 def _still_published(expected: Expected, manifest_id: int, object_: PublishedObject, sizes: Mapping[str, int]) -> bool:
-    """False when the object is missing because it was replaced since the publications were read."""
+    """Return false if the object is missing because it was replaced after the publications were read."""
     return object_.path in sizes or any(now.path == object_.path for _, now in expected.objects(manifest_id))
 
 
 def strays(
     expected: Expected, sink_name: str, store: ObjectStore, own: Mapping[int, Manifest]
 ) -> list[tuple[str, int | None]]:
-    """(key, id of its manifest in ``own`` or None) of everything that should not be in the lake.
+    """Return (key, id of its manifest in ``own`` or None) of every stray: what should not be in the lake.
 
-    What lies in the folder of another sink is none. The caller reads ``own`` first, then the files are listed, then the
-    database is asked: so the output of an attempt that puts or publishes meanwhile is not taken for a stray.
+    Files in the folder of another sink are no strays. The caller reads ``own`` first; then this lists the files, then
+    asks the database. So the output of an attempt that puts or publishes meanwhile is not taken for a stray.
     """
     keys = {key for key, _ in store.list()}
     inner = tuple(f"{folder}/" for folder in claimed_inside(keys))
@@ -55,12 +55,12 @@ def strays(
     own_keys = {key for key in keys - paths - _kept(expected, store) if not key.startswith(inner)}
     strays = _strays(expected, sink_name, own_keys, own)
     is_inside = any(manifest_id is None for _, manifest_id in strays) and claimed_around(store) is not None
-    # A file of no manifest may be of the sink in whose folder this root lies.
+    # If this root lies in the folder of another sink, a file of no manifest may belong to that sink.
     return [(key, manifest_id) for key, manifest_id in strays if manifest_id is not None or not is_inside]
 
 
 def _kept(expected: Expected, store: ObjectStore) -> set[str]:
-    """The keys below this root of what retired sinks of the pipeline have published: nobody removes it."""
+    """Return the keys below this root that retired sinks of the pipeline have published: these files stay."""
     below = f"{real_root(store.root)}/"
     places = {f"{real_root(root)}/{key}" for root, key in expected.published_by_retired()}
     return {place.removeprefix(below) for place in places if place.startswith(below)}
@@ -82,9 +82,10 @@ def _strays(
 
 
 def _is_seen(key: str, own_names: Collection[str]) -> bool:
-    """Return whether a reader would see it: records, files, and also hidden files of rows, since DuckDB reads those.
+    """Return whether a reader would see a file: records, files, and also hidden files with rows, which DuckDB reads.
 
-    Of records those of this pipeline, also under an old name, which a paused attempt may have written."""
+    Only records of this pipeline count, also under a former name, because a paused attempt may have written them.
+    """
     if key == OWNER or key.startswith(f"{STAGING}/"):
         return False
     path = PurePosixPath(key)
@@ -98,9 +99,9 @@ def _belongs(expected: Expected, name: ObjectName | RecordName, manifest: Manife
     if isinstance(name, RecordName) and name.pipeline_name != manifest.pipeline_name:
         return False
     if manifest.attempt < name.attempt <= expected.newest_attempt(manifest.id):
-        return True  # the attempt has started since the manifests were read
+        return True  # the attempt started after the manifests were read
     if manifest.alive and manifest.attempt == name.attempt:
-        return True  # the attempt is running and has put it there
+        return True  # the attempt is running and has put the file
     published = manifest.published(sink_name)
     return isinstance(name, RecordName) and published is not None and published.attempt == name.attempt
 
@@ -113,11 +114,10 @@ def _offsets(
     publication: Publication,
     objects: Sequence[PublishedObject],
 ) -> Iterator[Problem]:
-    """Compares the offsets in the files with the manifest's ranges.
+    """Compare the offsets in the files with the manifest's ranges.
 
-    No offset may be there twice, except those of records with several rows, be outside of the ranges, or be in a gap,
-    and there must be as many rows as were published. Then none is missing, unless there are more gaps than the receipt
-    lists.
+    No offset may occur twice (except for records with several rows), lie outside of the ranges, or lie in a gap. There
+    must be as many rows as were published. Then none is missing, unless there are more gaps than the receipt lists.
     """
     seen: Counter[Place] = Counter()
     for object_ in objects:
@@ -125,7 +125,7 @@ def _offsets(
             with opened(store, object_.path) as (written, content):
                 table = written.places(content)
         except OSError:
-            continue  # ``file_difference`` has told it
+            continue  # ``file_difference`` has reported it
         seen.update(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
     receipt = expected.receipt(manifest.id, publication.attempt)
     spans = {(covered.at.topic, covered.at.partition): range(covered.start, covered.end) for covered in manifest.ranges}
@@ -149,7 +149,7 @@ def _offsets(
 
 
 def _places_in_gaps(receipt: Receipt | None) -> Iterator[Place]:
-    """Every offset of the gaps that a receipt lists; never more than its ranges span."""
+    """Yield every offset in the gaps that a receipt lists; never more than its ranges span."""
     for partition in receipt.partitions if receipt else ():
         for start, end in partition.gaps:
             yield from ((partition.topic, partition.partition, offset) for offset in range(start, end))

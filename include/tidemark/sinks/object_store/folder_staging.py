@@ -1,4 +1,4 @@
-"""Staging in a store, by the names of its folders: ``_staging/MANIFEST/ATTEMPT``."""
+"""Stages in a store, in folders named ``_staging/MANIFEST/ATTEMPT``."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tidemark.storage.base import ObjectStore
 
 
 class FolderStaging(Staging):
-    """The folder ``_staging`` of a lake, which all sinks there share: ids of manifests are unique in its database."""
+    """The folder ``_staging`` of a lake. All its sinks share it, because ids of manifests are unique in a database."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -21,7 +21,7 @@ class FolderStaging(Staging):
         return {"root": self.store.root}
 
     def manifests(self) -> list[int]:
-        """Return the manifests with staging, ascending; also those with an empty folder."""
+        """Return the manifests with a staging folder, even an empty one, ascending."""
         return self._numbers(STAGING)
 
     def attempts(self, manifest_id: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Objects and records of dead attempts in a lake that nobody needs any more."""
+"""Finds objects and records of dead attempts in a lake that are no longer needed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tidemark.storage.base import ObjectStore
 
 @dataclass(frozen=True)
 class Leftover:
-    """An object that a dead attempt left and nobody needs. Without a manifest id the database does not know the
+    """An object of a dead attempt that is no longer needed. ``manifest_id`` is None if the database does not know the
     manifest."""
 
     key: str
@@ -22,9 +22,9 @@ class Leftover:
 
 
 def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Leftover]:
-    """Find what attempts at done manifests left, and what attempts left that a restored database does not know.
+    """Return leftovers of attempts at done manifests, and leftovers of attempts that a restored database does not know.
 
-    Objects of unfinished manifests are not among them: a retry may still need them.
+    Objects of unfinished manifests are not included, because a retry may still need them.
     """
     own = expected.own()
     done: list[Leftover] = []
@@ -35,7 +35,7 @@ def leftovers(expected: Expected, ledger: Ledger, store: ObjectStore) -> list[Le
             unknown[key] = name
         elif manifest_id is not None and own[manifest_id].state is ManifestState.DONE:
             left_by = name or RecordName.parse(key)
-            assert left_by is not None, "its name says which manifest it is of"
+            assert left_by is not None, "its name has the manifest id"
             done.append(Leftover(key, manifest_id, left_by.attempt))
     forgotten = _forgotten(ledger, store, own, unknown)
     return [*done, *(Leftover(key, None, unknown[key].attempt) for key in forgotten)]

@@ -1,5 +1,5 @@
-"""The files that say which manifest database owns a root, as ids of manifests are unique in one database only, and by
-which name its sinks come there."""
+"""Reads and writes the two files about a root. One names the manifest database that owns the root, because ids of
+manifests are unique only within one database. The other has the name by which sinks write there."""
 
 import json
 from collections.abc import Iterable
@@ -28,20 +28,20 @@ def owner_in(store: ObjectStore) -> Owner | None:
 
 
 def claim_in(store: ObjectStore, database_id: str, *, replaces: bool = False) -> None:
-    """Make a database the owner, unless there is one; ``replaces``: the store was seen to do what ``replace`` needs."""
+    """Make a database the owner, unless there is one; ``replaces``: a check has shown that the store supports
+    ``replace``."""
     store.put_if_absent(OWNER, _content_of(Owner(database_id), replaces=replaces))
 
 
 def replaces_in(store: ObjectStore) -> bool | None:
-    """Return whether the owner's file says that the store was seen to do what ``replace`` needs; None without an
-    owner."""
+    """Return whether the owner's file says that the store supports ``replace``; None without an owner."""
     content = None if owner_in(store) is None else store.get(OWNER)
     return None if content is None else bool(json.loads(content).get("replaces"))
 
 
 def note_replaces_in(store: ObjectStore) -> None:
-    """Say in the owner's file that the store does what ``replace`` needs; when the owner changes at that moment, or
-    later, nothing says so, and it is tried again."""
+    """Note in the owner's file that the store supports ``replace``. If the owner changes at that moment, or later, the
+    note is lost, and the store is checked again."""
     before = store.get(OWNER)
     if before is not None:
         store.replace(OWNER, before, json.dumps({**json.loads(before), "replaces": True}).encode())
@@ -52,7 +52,7 @@ def hand_over_in(store: ObjectStore, owner: Owner) -> None:
 
 
 def registered_targets_in(store: ObjectStore) -> set[str]:
-    """The name that was noted last; a damaged note says nothing."""
+    """Return the target name that was noted last; empty if there is no note, or it is damaged."""
     try:
         return {str(json.loads(store.get(TARGET) or b"")["target"])}
     except MALFORMED:
@@ -65,16 +65,17 @@ def note_target_in(store: ObjectStore, target: str) -> None:
 
 
 def claimed_around(store: ObjectStore) -> str | None:
-    """The nearest folder around a root in which another sink has noted that it writes; None without one."""
+    """Return the nearest outer folder of a root in which another sink has noted that it writes; None without one."""
     for outer in store.around():
-        with suppress(TidemarkError):  # who may not read there writes nothing there either
+        with suppress(TidemarkError):  # a user who may not read there writes nothing there either
             if outer.get(OWNER) is not None or outer.get(TARGET) is not None:
                 return outer.root
     return None
 
 
 def claimed_inside(keys: Iterable[str]) -> set[str]:
-    """The folders, relative to their root, in which other sinks have noted that they write; of all keys of a root."""
+    """Return the folders below a root in which other sinks have noted that they write. ``keys`` are all keys of the
+    root."""
     ends = tuple(f"/{note}" for note in (OWNER, TARGET))
     return {key.removesuffix(end) for key in keys if key.endswith(ends) for end in ends if key.endswith(end)}
 

@@ -1,4 +1,4 @@
-"""Reads published files, and compares them with what was written: those of a lake, and dead letters of any sink."""
+"""Reads published files of a lake, and dead letters of any sink, and compares them with what was written."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +18,12 @@ from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, DeadLetter, column
 from tidemark.sinks.formats.base import Format, Unreadable, format_of
 from tidemark.storage.base import ObjectStore
 
-READERS = 4  # files that are compared at once: a store answers them side by side, and each holds 64 Ki rows in memory
+READERS = 4  # files compared at once; each has 64 Ki rows in memory
 
 
 @contextmanager
 def opened(store: ObjectStore, path: str) -> Iterator[tuple[Format, BinaryIO]]:
-    """A published file and its format; ``OSError`` when it is not there or cannot be read."""
+    """Open a published file, and yield its format and content; raises ``OSError`` if it is missing or unreadable."""
     try:
         with store.open(path) as file:
             yield format_of(path), file
@@ -32,7 +32,7 @@ def opened(store: ObjectStore, path: str) -> Iterator[tuple[Format, BinaryIO]]:
 
 
 def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) -> tuple[int, str]:
-    """Return the number of rows of a file, and their digest; without ``deep`` its digest is taken to be right."""
+    """Return the number of rows of a file, and their digest; without ``deep`` the recorded digest, unchecked."""
     with opened(store, file.path) as (written, content):
         rows = written.count(content)
     if not deep:
@@ -42,7 +42,7 @@ def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) ->
 
 
 def changed(store: ObjectStore, files: Sequence[PublishedObject]) -> list[PublishedObject]:
-    """The files that have not their rows as they were written; reads all of them, some at once."""
+    """Return the files whose rows are not as they were written. Reads all of the files, several at once."""
     with ThreadPoolExecutor(READERS) as pool:
         digests = list(pool.map(partial(_digest_in, store), files))
     return [file for file, digest in zip(files, digests, strict=True) if digest != file.digest]
@@ -57,7 +57,7 @@ def _digest_in(store: ObjectStore, file: PublishedObject) -> str | None:
 
 
 def dead_letters_in(store: ObjectStore, files: Iterable[PublishedObject], *, values: bool) -> Iterator[DeadLetter]:
-    """All dead letters of some files, a bounded number in memory; ``OSError`` for a file that cannot be read."""
+    """Yield all dead letters of some files, a bounded number in memory; raises ``OSError`` for an unreadable file."""
     columns, page = columns_of(values=values), PAGE_OF_VALUES if values else PAGE
     for file in files:
         with opened(store, file.path) as (written, content):
@@ -65,7 +65,7 @@ def dead_letters_in(store: ObjectStore, files: Iterable[PublishedObject], *, val
 
 
 def holds(store: ObjectStore, file: PublishedObject, at: TopicPartition, offset: int) -> bool:
-    """Return whether a file has a record: it is read only when its spans enclose it."""
+    """Return whether a file has a record. Reads the file only if its spans enclose the record."""
     if not file.may_hold(at.topic, at.partition, offset):
         return False
     with opened(store, file.path) as (written, content):
@@ -83,10 +83,9 @@ def file_difference(
     *,
     deep: bool,
 ) -> Problem | None:
-    """Return the words for what is wrong with a published file, if anything: ``sizes`` are those of the files that are
-    there, in bytes.
+    """Return the problem of a published file, or None. ``sizes`` has the bytes of each file that exists.
 
-    It is read last; ``deep`` reads all of it.
+    Reads the file only if its size is right; ``deep`` reads all of it.
     """
     what, size = None, sizes.get(file.path)
     if size is None:
@@ -110,9 +109,10 @@ def file_difference(
 def lost_dead_letters(
     expected: Expected, output: Output, store: ObjectStore, shown: Mapping[int, int], *, deep: bool
 ) -> Iterator[Problem]:
-    """Dead letters that a sink keeps in files and that are not there any more; ``deep`` reads them.
+    """Yield a problem for each missing or changed file of dead letters; ``deep`` reads the files.
 
-    ``shown`` is the attempt that the sink shows of each manifest: where it is another one, the verdict tells that.
+    ``shown`` has the attempt that the sink shows of each manifest. If that is not the published one, the verdict
+    already reports it.
     """
     sizes = dict(store.list(DEAD_LETTERS))
     for manifest, publication in expected.published():

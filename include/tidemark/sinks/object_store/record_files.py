@@ -1,4 +1,4 @@
-"""Records that lie as JSON files in the store of a sink."""
+"""Reads and renames records that are JSON files in the store of a sink."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tidemark.storage.base import ObjectStore
 
 
 def record_in(store: ObjectStore, name: RecordName) -> dict[str, Any] | None:
-    """The content of a record's file; None when it does not exist, or is damaged."""
+    """Return the content of a record's file; None if it does not exist or is damaged."""
     content = store.get(str(name))
     try:
         record = None if content is None else json.loads(content)

@@ -17,7 +17,7 @@ from tidemark.storage.base import ObjectStore
 
 
 class StoreLedger(Ledger):
-    """The ledger of one sink of one pipeline in a lake that several pipelines may write."""
+    """The ledger of one sink of one pipeline in a lake to which several pipelines may write."""
 
     record_word: ClassVar[str | None] = None
 
@@ -58,5 +58,5 @@ class StoreLedger(Ledger):
         return record_in(self.store, name)
 
     def rename_pipeline(self, old: str) -> None:
-        """Records have the name in their key; files have it where the layout says so, and stay there."""
+        """Rename the records, whose keys have the name. Files stay, even if the layout has the name in their path."""
         rename_records(self.store, old, self.pipeline_name)

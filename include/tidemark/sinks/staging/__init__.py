@@ -1,1 +1,1 @@
-"""Stages rows in a Spark task, and measures them. No kind. Executors import from here: this file imports nothing."""
+"""Stages rows in a Spark task, and measures them. Not a kind. Executors import from here: this file imports nothing."""

@@ -1,17 +1,18 @@
-"""Finishes the files of a task: beside its work, where the store makes it wait for each of them."""
+"""Finishes the files of a task, in threads if the store makes it wait for each of them."""
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tidemark.sinks.writer import StagedPart
 
-SMALL_BYTES = 8 * 2**20  # a larger file waits for the network and not for an answer, and lies in memory in parts
+SMALL_BYTES = 8 * 2**20  # a larger file waits for bandwidth rather than for answers, and is in memory in parts
 
 
 class FinishedFiles:
-    """Finishes each file that it is given, and keeps what it holds.
+    """The files of a task that are finished, with the parts that they hold.
 
-    With ``at_once`` above 1 as many small files are finished in threads. The error of one is raised by a later call.
+    If ``at_once`` is above 1, so many small files are finished in threads at once. The error of one is raised by a
+    later call.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -21,7 +22,7 @@ class FinishedFiles:
         self._running: set[Future[StagedPart]] = set()
 
     def add(self, size: int, finish: Callable[[], StagedPart]) -> None:
-        """Finish a file of ``size`` bytes, or begin to, once fewer than ``at_once`` are being finished."""
+        """Finish a file of ``size`` bytes, now or in a thread. Waits first if ``at_once`` files are being finished."""
         if self._at_once == 1 or size > SMALL_BYTES:
             self._parts.append(finish())
             return
@@ -34,7 +35,7 @@ class FinishedFiles:
         self._parts.append(begun)
 
     def parts(self) -> list[StagedPart]:
-        """Return the parts that all files hold, in the order in which they were given; each is finished now."""
+        """Wait until all files are finished, and return their parts, in the order of ``add``."""
         with self._threads:
             return [part.result() if isinstance(part, Future) else part for part in self._parts]
 

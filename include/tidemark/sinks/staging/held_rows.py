@@ -1,4 +1,4 @@
-"""Rows of a Spark task that wait in memory until there are enough of them for a group of a file, or too many in all."""
+"""Holds rows of a Spark task in memory until there are enough of them for a group of a file, or too many in all."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-TASK_BYTES = 40 * 2**20  # Arrow bytes in memory for one task, all targets together; a group has no more
+TASK_BYTES = 40 * 2**20  # most Arrow bytes in memory for one task, all targets together, and so of a group
 GROUP_ROWS = 256 * 1024
-_PIECE_OVERHEAD = 256  # bytes that each column of a piece needs beside its values (alignment, Python objects)
+_PIECE_OVERHEAD = 256  # bytes that each column of a piece needs besides its values (alignment, Python objects)
 
 T = TypeVar("T", bound=Hashable)
 
@@ -21,9 +21,10 @@ class _Waiting:
 
 
 class HeldRows(Generic[T]):
-    """Collects pieces of rows for each target, which gets files of its own. ``add`` yields the rows of a target as soon
-    as they reach the rows or bytes of one file, and those of the largest targets when all together need too much
-    memory.
+    """Pieces of rows that wait, by target; each target gets files of its own.
+
+    ``add`` yields the rows of a target as soon as they reach the rows or bytes of one file. It also yields those of the
+    largest targets if all together need too much memory.
     """
 
     def __init__(self, *, file_rows: int = GROUP_ROWS, file_bytes: int) -> None:
@@ -33,7 +34,7 @@ class HeldRows(Generic[T]):
         self._bytes = 0
 
     def add(self, target: T, piece: pa.Table) -> Iterator[tuple[T, pa.Table]]:
-        """Keep a piece; yields the targets with their rows that must go to their files now, and forgets these."""
+        """Keep a piece; yield the targets whose rows must go to their files now, with these rows, and forget them."""
         held = self._held.setdefault(target, _Waiting())
         size = piece.nbytes + piece.num_columns * _PIECE_OVERHEAD
         held.pieces.append(piece)
@@ -47,7 +48,7 @@ class HeldRows(Generic[T]):
             yield largest, self._taken(largest)
 
     def rest(self) -> Iterator[tuple[T, pa.Table]]:
-        """All that still waits."""
+        """Yield all rows that still wait, by target."""
         for target in list(self._held):
             yield target, self._taken(target)
 

@@ -1,4 +1,4 @@
-"""Counts, digests and offsets of what one task has staged, by partition of the source."""
+"""Measures what one task has staged: counts, digests and offsets by partition of the source."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from tidemark.sinks.writer import StagedPart
 
 
 class Measures:
-    """The measures that one task has staged of each partition, all in one place that ``staged`` names."""
+    """The measures of what one task has staged, by partition. All of it is in the one place that ``staged`` names."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[str, int], list[Any]] = {}
 
     def add(self, topic: str, partition: int, piece: pa.Table, size: int) -> None:
-        """Rows of one partition, with the columns of ``HASH_COLUMNS``; ``size`` in bytes."""
+        """Add rows of one partition, which have the columns of ``HASH_COLUMNS`` too; ``size`` is in bytes."""
         offsets = pc.min_max(piece.column("_offset")).as_py()
         measured = piece.num_rows, size, digest_of(piece), offsets["min"], offsets["max"]
         self._pieces.setdefault((topic, partition), []).append(measured)

@@ -1,10 +1,10 @@
-"""Writes the rows of one Spark task to files, one after the other for each partition of a lake or a table, whatever
-partitions of the source they come from.
+"""Writes the rows of one Spark task to files: one file after the other for each partition of a lake or a table,
+independent of the partitions of the source.
 
-Rows wait in memory until there are enough of them for a group, or too many in all; then they go to the file of their
-partition, which stays open until it is full. The store gives a file its name when it is complete. ``task`` names the
-try of the Spark task too, so that a task that runs twice writes other files. Nothing is synced to disk here: publishing
-does that.
+Rows wait in memory until there are enough of them for a group, or too many in all. Then they go to the file of their
+partition, which stays open until it is full. The store gives a file its name when it is complete. ``task`` contains the
+number of the try of the Spark task, so that a task that runs twice writes other files. Files are not synced to disk
+here: publishing does that.
 
 Standard library and pyarrow only: executors stage with it.
 """
@@ -26,13 +26,14 @@ from tidemark.sinks.writer import SinkWriter, StagedPart
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
-OPEN_FILES = 200  # of one task; systems allow 1,024 in a process
+OPEN_FILES = 200  # open files of one task; systems usually allow 1,024 per process
 ANY_ROWS = 2**62
 
 
 @dataclass(frozen=True)
 class Target:
-    """The rows of one file: of one topic, and of one partition of the sink, a folder or its values as JSON."""
+    """The target of rows that share a file: one topic and one partition of the sink. ``place`` is that partition, a
+    folder or its values as JSON."""
 
     kind: ObjectKind
     topic: str
@@ -40,7 +41,7 @@ class Target:
 
 
 class PartitionedWriter(SinkWriter):
-    """Collects rows by target, and closes a file when it has ``max_file_bytes`` or rows."""
+    """A writer that collects rows by target, and closes a file when it reaches ``max_file_bytes`` or ``max_rows``."""
 
     def __init__(self, order: Order, sink: SinkOrder, task: str, *, max_rows: int = ANY_ROWS) -> None:
         super().__init__(order, sink, task)
@@ -60,27 +61,27 @@ class PartitionedWriter(SinkWriter):
 
     @abstractmethod
     def _key(self, target: Target, number: int) -> str:
-        """The key of the file of this number in the task, where it is staged."""
+        """Return the staged key of the file with this number in the task."""
 
     @abstractmethod
     def _create(self, target: Target, number: int, key: str, rows: pa.Table) -> StagedFile:
-        """Begin a file whose first rows are these, with the columns of ``HASH_COLUMNS``."""
+        """Begin a file; ``rows`` are its first rows, with the columns of ``HASH_COLUMNS``."""
 
     @abstractmethod
     def _append(self, file: StagedFile, target: Target, rows: pa.Table) -> None:
-        """Write a group of rows, with the columns of ``HASH_COLUMNS``."""
+        """Write a group of rows, which have the columns of ``HASH_COLUMNS`` too."""
 
     @abstractmethod
     def _part(self, file: StagedFile, target: Target) -> StagedPart:
-        """Finish a file, and tell what it holds."""
+        """Finish a file, and return what it holds."""
 
     @abstractmethod
     def _too_many(self, number: int, target: Target) -> SinkRefused:
-        """The error of a task that would make more than ``max_objects`` files."""
+        """Return the error for a task that would make more than ``max_objects`` files."""
 
     @abstractmethod
     def _translated(self, target: Target) -> AbstractContextManager[None]:
-        """Errors of the store, and of rows that do not fit, as ours."""
+        """Turn errors of the store, and of rows that do not fit, into ours."""
 
     def _sorted(self, target: Target, rows: pa.Table) -> pa.Table:
         del target
@@ -99,11 +100,11 @@ class PartitionedWriter(SinkWriter):
             file.abandon()
         self._open.clear()
         self._finished.abandon()
-        with suppress(TidemarkError):  # files that stay do no harm: no receipt names them
+        with suppress(TidemarkError):  # remaining files do no harm: no receipt names them
             self._store.delete(self._made())
 
     def _made(self) -> list[str]:
-        """The keys of all that this task may have staged."""
+        """Return the keys of all that this task may have staged."""
         return self._keys
 
     def _hold(self, target: Target, piece: pa.Table) -> None:
@@ -111,7 +112,7 @@ class PartitionedWriter(SinkWriter):
             self._stage(due, rows)
 
     def _stage(self, target: Target, rows: pa.Table) -> None:
-        """Write rows into a file, and into further files when it is full."""
+        """Write rows into a file, and into further files if it is full."""
         rows = self._sorted(target, rows)
         start = 0
         while start < rows.num_rows:
@@ -121,7 +122,7 @@ class PartitionedWriter(SinkWriter):
                 before = file.bytes
                 self._append(file, target, group)
             start += group.num_rows
-            # Another group of this size would not fit any more.
+            # Close the file if another group of this size would not fit.
             if file.rows >= self._max_rows or 2 * file.bytes - before > self._max_bytes:
                 self._finish(target)
 
@@ -145,5 +146,5 @@ class PartitionedWriter(SinkWriter):
 
 
 def store_of(sink: SinkOrder) -> ObjectStore:
-    """The store of a lake or a table, where its tasks stage."""
+    """Return the store in which the tasks of a lake or a table stage."""
     return open_store(sink.options["root"], sink.options.get("s3"))

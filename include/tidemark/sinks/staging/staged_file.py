@@ -1,4 +1,4 @@
-"""One file of an attempt while a task writes it, whatever its format: it grows, and gets its name when it is finished.
+"""A file of an attempt while a task writes it, in any format: it grows, and gets its name when it is finished.
 
 Standard library and pyarrow only: executors stage with it.
 """
@@ -19,7 +19,7 @@ from tidemark.storage.local import disk_error
 
 
 class _Abandoned(Exception):
-    """Tells the store that the file is not to get its name."""
+    """Tells the store not to give the file its name."""
 
 
 class _Writer(Protocol):
@@ -27,13 +27,16 @@ class _Writer(Protocol):
 
 
 class StagedFile(ABC):
-    """Rows are appended; then it is finished or abandoned, also after an error. ``rows``, ``digest`` and ``offsets``
-    are of what was appended; the offsets are the lowest and the highest of each partition."""
+    """A file to which rows are appended; then it is finished or abandoned, also after an error.
+
+    ``rows``, ``digest`` and ``offsets`` are those of the appended rows; ``offsets`` has the lowest and the highest
+    offset of each partition.
+    """
 
     _writer: _Writer
 
     def __init__(self, store: ObjectStore, key: str, final: str | None = None) -> None:
-        """``final``: the key to which a store may upload it at once, if it is large."""
+        """Create the file. ``final``: the key to which the store may upload it directly, if it is large."""
         self.key = key
         self._final = final
         self._uploads_from = store.uploads_from
@@ -49,11 +52,11 @@ class StagedFile(ABC):
 
     @property
     def bytes(self) -> int:
-        """The size so far, without what the format adds at the end."""
+        """Return the size so far, without what the format adds at the end."""
         return self._file.tell()
 
     def _measure(self, rows: pa.Table, digest: Digest) -> None:
-        """Count rows that have the columns ``_partition`` and ``_offset``."""
+        """Add rows, which have the columns ``_partition`` and ``_offset``, to the measures."""
         self.rows += rows.num_rows
         self.digest += digest
         for partition, lowest, highest in spans_of(rows):
@@ -62,10 +65,10 @@ class StagedFile(ABC):
 
     @abstractmethod
     def _counted(self, file: BinaryIO) -> int:
-        """The number of rows, counted in the file itself."""
+        """Return the number of rows, counted in the file itself."""
 
     def finish(self) -> tuple[int, int]:
-        """(rows, bytes) of the file; the rows are counted in the file, before it gets its name."""
+        """Finish the file; return its (rows, bytes). The rows are counted in the file before it gets its name."""
         with self._stack:
             self._writer.close()
             size = self._file.seek(0, 2)
@@ -75,7 +78,7 @@ class StagedFile(ABC):
     def part(
         self, sink: str, kind: ObjectKind, topic: str, *, staged: str, folder: str, suffix: str | None
     ) -> StagedPart:
-        """Finish the file, and tell what it holds."""
+        """Finish the file, and return what it holds."""
         rows, size = self.finish()
         return StagedPart(
             sink=sink, kind=kind, staged=staged, folder=folder, format=suffix, topic=topic,
@@ -92,7 +95,7 @@ class StagedFile(ABC):
 
 
 def spans_of(rows: pa.Table) -> list[tuple[int, int, int]]:
-    """(partition, lowest offset, highest offset) of each partition in rows with both columns."""
+    """Return (partition, lowest offset, highest offset) of each partition in the rows."""
     groups = rows.select(["_partition", "_offset"]).group_by("_partition", use_threads=False)
     spans = groups.aggregate([("_offset", "min"), ("_offset", "max")]).to_pylist()
     return [(span["_partition"], span["_offset_min"], span["_offset_max"]) for span in spans]
@@ -100,7 +103,7 @@ def spans_of(rows: pa.Table) -> list[tuple[int, int, int]]:
 
 @contextmanager
 def staging_of(sink: str, /, **context: object) -> Iterator[None]:
-    """Errors of the disk or the store as ``AccessDenied`` or ``Unavailable``, with the words of the store."""
+    """Turn ``OSError`` of the disk into ``AccessDenied`` or ``Unavailable`` that names the sink."""
     try:
         yield
     except OSError as error:
@@ -114,5 +117,6 @@ def staging_of(sink: str, /, **context: object) -> Iterator[None]:
 
 
 def has_complete_file(store: ObjectStore, folder: str) -> bool:
-    """The name of an incomplete file begins with a dot. An upload counts from its beginning."""
+    """Return whether a folder has a complete file; names of incomplete files begin with a dot. An upload counts as
+    soon as it begins."""
     return any(not key.rpartition("/")[2].startswith(".") for key, _ in store.list(folder))
