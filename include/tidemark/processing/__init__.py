@@ -1,1 +1,1 @@
-"""The one pass of a Spark task over its records, in plain Arrow."""
+"""The single pass of a Spark task over its records, in plain Arrow."""

@@ -1,7 +1,8 @@
-"""Puts what a function of DataFrames made of a record beside the record, in the task that works on them.
+"""Joins each record with the row that a function on DataFrames made of it, in the Spark task that works on both.
 
-Spark sorts both by their places, each record before its row. So whatever the function did to partitions and order, a
-task sees a place as a whole: a row without a record, or a second one, does not go unnoticed.
+Spark sorts records and made rows together by place (topic, partition, offset), each record before its row. So a task
+sees everything about a place, whatever the function did to partitions and order. It notices a row without a record, and
+a second row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,12 @@ IS_MADE: Final = "_is_made"
 
 
 def records_with_made(batches: Iterable[pa.RecordBatch], transform: OnFrames) -> Iterator[pa.RecordBatch]:
-    """The records of ``batches``, with the column ``MADE``; ``IS_MADE`` tells its rows from records. Raises
-    ``WorkFailed`` for a row without a record or with the place of another row."""
+    """Yield the records of ``batches``, each with the row that the transform made of it in the column ``MADE`` (null if
+    it made none).
+
+    In ``batches`` a made row stands right behind its record and has ``IS_MADE`` true. Raises ``WorkFailed`` for a made
+    row that follows no record of its place, or that has the place of another made row.
+    """
     waiting: pa.RecordBatch | None = None  # the last record so far, whose row may be the first of the next batch
     for batch in filter(len, batches):
         both = batch if waiting is None else pa.concat_batches([waiting, batch])
@@ -51,7 +56,8 @@ def _check(both: pa.RecordBatch, transform: OnFrames) -> None:
 
 
 def _together(both: pa.RecordBatch) -> pa.RecordBatch:
-    """Records, each with the row that follows it."""
+    """Return the records of ``both``, with the row that follows each one in the column ``MADE``; null if no row
+    follows."""
     is_made = both.column(IS_MADE)
     records = pc.indices_nonzero(pc.invert(is_made)).cast(pa.int64())
     follows = pa.concat_arrays([is_made[1:], pa.array([False])]).take(records)

@@ -1,4 +1,4 @@
-"""Finds columns that are read, and of which a person should look at the settings."""
+"""Finds columns that can be read, but whose settings you should check."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -10,8 +10,8 @@ from tidemark.decoders.registry import open_decoder
 from tidemark.processing.drift import decode_of, parsed
 from tidemark.processing.early_moments import early_moments
 
-_LOOKED_AT: Final = ("topic", "value")  # a timestamp may be none that Python has
-_RECORDS: Final = 100  # that are looked at for what an envelope leaves open
+_LOOKED_AT: Final = ("topic", "value")  # not the timestamp, which Python may be unable to represent
+_RECORDS: Final = 100  # records that are checked for what an envelope leaves open
 
 
 class Doubt(Protocol):
@@ -22,7 +22,7 @@ class Doubt(Protocol):
 
 
 def doubts(decode: Mapping[str, Any], batch: pa.RecordBatch) -> list[Doubt]:
-    """Decode records, and return the doubtful columns."""
+    """Decode records, and return the columns whose settings you should check."""
     return [*early_moments(decode, batch), *_of_envelopes(decode, batch)]
 
 

@@ -1,4 +1,4 @@
-"""Proposes a line of the schema for each field that records have and the schema has not, by the values seen.
+"""Proposes a line of the schema for each field that records have and the schema does not, by the values seen.
 
 Only decoders of JSON find such fields, so records are read as JSON here, with or without the frame of a registry.
 """
@@ -21,7 +21,7 @@ from tidemark.errors import ConfigurationError
 from tidemark.model.record_schema import PLACE
 from tidemark.model.unknown_fields import UnknownField
 
-_FRAMES = {0: 5, 1: 17}  # by the first byte, which no JSON text has: an id or a GUID follows it
+_FRAMES = {0: 5, 1: 17}  # bytes of the frame by its first byte, which no JSON text has: an id or a GUID follows it
 _DEPTH_LIMIT = 30
 _DDL_OF_SCALARS = {"string": "STRING", "boolean": "BOOLEAN", "integer": "BIGINT", "number": "DOUBLE"}
 _INT64 = range(-(2**63), 2**63)
@@ -31,7 +31,7 @@ _INT64 = range(-(2**63), 2**63)
 class ProposedField:
     """An unknown field, the JSON ``types`` of its values, and its line as Spark DDL and as a property of a JSON Schema.
 
-    ``problem`` says why there is none, such as values of several types; else it is None.
+    ``problem`` says why no line can be proposed, such as values of several types; else it is None.
     """
 
     field: UnknownField
@@ -42,7 +42,7 @@ class ProposedField:
 
 
 def with_unknown_fields(decode: Mapping[str, Any], word: str) -> dict[str, Any]:
-    """``decode`` of an order where each format that says what happens to unknown fields says this."""
+    """Return ``decode`` of an order with this setting for unknown fields, in each format that has such a setting."""
     changed = {**decode, **({"unknown_fields": word} if "unknown_fields" in decode else {})}
     if "key" in decode:
         changed["key"] = with_unknown_fields(decode["key"], word)
@@ -54,7 +54,7 @@ def with_unknown_fields(decode: Mapping[str, Any], word: str) -> dict[str, Any]:
 
 
 def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[ProposedField, ...]:
-    """Those of the records of a batch, by path."""
+    """Return the proposals for the unknown fields in the records of a batch, one for each path."""
     decoder = open_decoder(with_unknown_fields(decode, "count"))
     unknown = decoder.decode(batch).unknown
     if unknown is None:
@@ -71,13 +71,13 @@ def proposed_fields(decode: Mapping[str, Any], batch: pa.RecordBatch) -> tuple[P
 
 
 def _types_beside(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, str]:
-    """The types of columns that a record says itself."""
+    """Return the types of columns that a record itself declares, by name."""
     decode = decode_of(decode, record)
     return json_types(decode["envelope"], parsed(record["value"])) if "envelope" in decode else {}
 
 
 def _with_type(proposed: ProposedField, types: Mapping[str, str], members: Sequence[tuple[str, Any]]) -> ProposedField:
-    """The field with the type that its records say; a number may stand for a moment there."""
+    """Return the proposal with the type that its records declare: a number may stand for a time, for example."""
     names = {name for name, _ in members}
     name = names.pop() if len(names) == 1 else None
     if name is None or name not in types or proposed.field.path != label(name):
@@ -88,7 +88,7 @@ def _with_type(proposed: ProposedField, types: Mapping[str, str], members: Seque
 
 
 def decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of ``decode`` for the topic of a record."""
+    """Return the part of ``decode`` for the topic of a record."""
     for entry in decode.get("by_topic", ()):
         if TopicFilter.of_order(entry).has(record["topic"]):
             return entry["decode"]  # type: ignore[no-any-return]
@@ -96,7 +96,7 @@ def decode_of(decode: Mapping[str, Any], record: Mapping[str, Any]) -> Mapping[s
 
 
 def _members_of(decode: Mapping[str, Any], record: Mapping[str, Any], path: str) -> list[tuple[str, Any]]:
-    """(name, value) of a field of the value, of the row inside it, or of the key."""
+    """Return each (name, value) at a path in the value of a record, in the row inside it, or in the key."""
     value = parsed(record["value"])
     decode = decode_of(decode, record)
     of_value = [*_members_at(json_row(decode["envelope"], value) if "envelope" in decode else value, path)]
@@ -116,7 +116,7 @@ def parsed(content: bytes | None) -> Any:
 
 
 def _members_at(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The members at a path, whose steps are looked for by their labels: a long name is cut there."""
+    """Yield each (name, value) at a path. The steps of the path are labels, in which long names are cut."""
     if path.startswith(ELEMENT):
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         for part in parts:
@@ -147,7 +147,7 @@ def _proposed(field: UnknownField, members: Sequence[tuple[str, Any]], columns: 
 
 
 class _NoOneType(Exception):
-    """The reason why no line of a schema takes all values."""
+    """The reason why no line of a schema fits all values."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Kind:
 
 
 def _kind_of(values: Sequence[Any], depth: int) -> _Kind:
-    """The one type that takes all values; raises ``_NoOneType``."""
+    """Return the type that fits all values; raises ``_NoOneType`` if there is not exactly one."""
     present = [value for value in values if value is not None]
     types = {json_name(value) for value in present}
     if types == {"integer", "number"}:

@@ -1,7 +1,6 @@
-"""Finds columns of which all moments lie in January 1970: numbers that were read in a unit smaller than their own.
+"""Finds columns whose times all lie in January 1970: numbers that were read in a smaller unit than their own.
 
-Milliseconds of any year from 1970 to 2050 that are read as microseconds are in it, and so are seconds read as
-milliseconds.
+Milliseconds of any year from 1970 to 2050, read as microseconds, lie in that month; so do seconds read as milliseconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ _END: Final = datetime(1970, 2, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class EarlyMoments:
-    """A column, with the path inside it, whose moments all lie in January 1970, and how many there are."""
+    """A column, or a path inside one, whose times all lie in January 1970; ``count`` is their number."""
 
     path: str
     count: int
@@ -36,7 +35,7 @@ class EarlyMoments:
 
 
 def early_moments(decode: Mapping[str, Any], batch: pa.RecordBatch) -> list[EarlyMoments]:
-    """Decode records, and return the columns in which this is so; one without a moment is not among them."""
+    """Decode records, and return the columns with times that all lie in January 1970."""
     rows = open_decoder(with_unknown_fields(decode, OnError.DEAD_LETTER)).decode(batch).rows
     return [
         EarlyMoments(path, count)
@@ -47,7 +46,7 @@ def early_moments(decode: Mapping[str, Any], batch: pa.RecordBatch) -> list[Earl
 
 
 def _moments(path: str, column: pa.Array) -> Iterator[tuple[str, Any]]:
-    """The moments of a column that are not null, and those of its parts."""
+    """Yield the times of a column and of its nested fields, by path, without nulls."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         yield path, column.drop_null()

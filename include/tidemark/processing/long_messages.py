@@ -1,4 +1,4 @@
-"""Messages that are too long for a topic, or have no key where it needs one."""
+"""Finds messages that are too long for a topic, or that have no key if the topic needs one."""
 
 import json
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from tidemark.decoders.base import DELETED, BadRecord
 from tidemark.model.storable import MessageLimit, ValueForm
 from tidemark.sinks.encoding.json_text import json_object, json_texts
 
-HEAD: Final = 512  # bytes of a batch with one message: its own head, and the headers that say where the message is from
-MOST_IN_JSON: Final = 8  # bytes of JSON for one byte of a row, such as for a control character
+HEAD: Final = 512  # bytes of a batch with one message: the batch header, and the headers with the message's origin
+MOST_IN_JSON: Final = 8  # most bytes of JSON for one byte of a row, such as for a control character
 
 
 def rows_with_long_message(rows: pa.RecordBatch, limit: MessageLimit) -> list[BadRecord]:
-    """The rows whose message the topic does not take, ascending."""
+    """Return the rows whose message the topic does not accept, ascending, each with the reason."""
     reasons: dict[int, str] = {}
     if limit.keyed and len(limit.key) < 2:  # several columns make a JSON object
         key = rows.column(limit.key[0] if limit.key else "_key")
@@ -31,7 +31,7 @@ def rows_with_long_message(rows: pa.RecordBatch, limit: MessageLimit) -> list[Ba
 
 
 def _large_rows(rows: pa.RecordBatch, first: int, size: int) -> Iterator[int]:
-    """The rows that may have so many bytes as JSON, by halving: few rows are encoded to be measured."""
+    """Yield the rows that might have so many bytes as JSON. Halves the rows, so that few must be encoded."""
     names = sum(len(name) + 4 for name in rows.schema.names)
     if rows.num_rows and MOST_IN_JSON * rows.nbytes + names * rows.num_rows > size - HEAD:
         half = rows.num_rows // 2
@@ -43,7 +43,7 @@ def _large_rows(rows: pa.RecordBatch, first: int, size: int) -> Iterator[int]:
 
 
 def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Array]:
-    """Key and value of one row; several columns of a key are longer as JSON, which counts little."""
+    """Return key and value of the messages. Key columns are written as JSON here, which is a little longer."""
     key = _json(rows.select(limit.key)) if limit.key else rows.column("_key")
     if DELETED.name in rows.schema.names and rows.column(DELETED.name)[0].as_py():
         return key, pa.nulls(rows.num_rows)
@@ -55,7 +55,7 @@ def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Ar
 
 @lru_cache(maxsize=16)
 def _encoder(values: ValueForm) -> Any:
-    """Return the encoder of a provider, which alone knows its formats."""
+    """Return the encoder from a provider's module, because only the provider knows its formats."""
     return import_module(values.module).values_of(json.loads(values.schema))
 
 
@@ -65,7 +65,7 @@ def _json(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _packed_bytes(row: pa.RecordBatch, limit: MessageLimit) -> int:
-    """The bytes of one message as the producer packs it."""
+    """Return the bytes of one message as the producer compresses it."""
     content = b"".join(
         part if isinstance(part, bytes) else part.encode()
         for part in (column[0].as_py() for column in _message(row, limit))

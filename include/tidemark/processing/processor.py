@@ -1,7 +1,7 @@
-"""The one pass of a Spark task: count, decode, transform, place, hand to the sinks, and tell what was done.
+"""The single pass of a Spark task: count, decode, transform, place by event time, write to the sinks, and report.
 
 It is plain Arrow and needs only the standard library and pyarrow, so it runs in tests as on executors.
-A task ends with one report, a mapping that JSON can hold:
+A task ends with one report, a mapping that can be written as JSON:
 
     {"task": "00003-17",
      "partitions": [{"topic", "partition", "read", "bytes", "first", "last", "distinct",    measured before the decoder
@@ -18,12 +18,12 @@ A task ends with one report, a mapping that JSON can hold:
 
 ``bytes`` counts keys and values. ``first`` and ``last`` are offsets, inclusive. ``distinct`` counts offsets above
 every earlier one of the partition in this task: a record that comes twice or out of order makes it smaller than
-``read``, and the driver must block. ``gaps`` are half-open, between the offsets read here, and at most ``GAP_LIMIT``
-of them; ``gap_count`` counts all. ``decoded`` counts what the decoder could read; a record that it read but that has no
-valid event time is also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the records of which transforms say
-that they took the last row away; ``filtered`` also those that tell nothing about a row, as their envelope says. Hours
-are of the event time, in UTC; ``late`` ones came into their topic after the allowed lateness. A partition of which only
-records before its range were read has an entry, too: all counts are 0.
+``read``, and the driver must block. ``gaps`` are half-open gaps between the offsets read here, at most ``GAP_LIMIT``;
+``gap_count`` counts all. ``decoded`` counts the records that the decoder could read; those without a valid event time
+are also ``dead_lettered``. ``filtered`` and ``deduplicated`` count the records whose last row a transform has removed;
+``filtered`` also counts records that say nothing about a row, by their envelope. Hours are of the event time, in UTC;
+``late`` rows came into their topic after the allowed lateness. A partition of which only records before its range were
+read has an entry, too: all its counts are 0.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,14 +82,14 @@ DEAD_LETTERS = pa.schema(
         pa.field("_headers", HEADERS),
         pa.field("_error_class", pa.string(), nullable=False),
         pa.field("_reason", pa.string(), nullable=False),
-        pa.field("_schemas", pa.string()),  # those it was read with, where the decoder knows them
+        pa.field("_schemas", pa.string()),  # the schemas that it was read with, if the decoder knows them
     ]
 )
 
 
 @dataclass
 class _Count:
-    """The counts of this task on one partition; the names are those of the receipt."""
+    """The counts of this task for one partition; the names are those of the receipt."""
 
     topic: str
     partition: int
@@ -130,7 +130,7 @@ class _Count:
             self._remember(rows.slice(pc.index(offsets, self.last).as_py(), 1))
 
     def _remember(self, last: pa.RecordBatch) -> None:
-        """Keep what tells the last record from another one at its offset."""
+        """Store what distinguishes the last record from another one at its offset."""
         key, value, timestamp = (last.column(name) for name in ("key", "value", "timestamp"))
         stamp = pc.fill_null(timestamp.cast(MILLISECONDS, safe=False), NO_TIMESTAMP)[0].value
         self.last_timestamp_ms = bounded_timestamp(stamp)
@@ -138,36 +138,36 @@ class _Count:
 
 
 class BatchProcessor:
-    """The work of one order's Spark tasks; small and picklable, because Spark sends it to every executor.
+    """The processor for the Spark tasks of one order; small and picklable, because Spark sends it to every executor.
 
-    Raises ``ConfigurationError`` when the order cannot be carried out.
+    Raises ``ConfigurationError`` if the order cannot be carried out.
     """
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        # An order that cannot be carried out is refused here, before Spark starts a task.
+        # Raise here for an order that cannot be carried out, before Spark starts a task.
         self._is_on_frames = _Pass(order, "").on_frames is not None
 
     @property
     def on_frames(self) -> OnFrames | None:
-        """Return the transform of the order that Spark calls before the pass, if there is one; each time a new one,
-        that has imported no code."""
+        """Return the transform that Spark calls before the pass, if the order has one. Each call returns a new object,
+        which has imported no code yet."""
         return _Pass(self._order, "", []).on_frames if self._is_on_frames else None
 
     def rows_for_frames(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that the function of ``on_frames`` gets, with their places. Records without a row are left out: the
-        pass meets them again, and counts all."""
+        """Yield the rows for the function of ``on_frames``, with their places. Leaves out records without a row; the
+        pass reads all records again, and counts them."""
         one_pass = _Pass(self._order, "", [])
         yield from map(one_pass.rows_for_frames, one_pass.own(batches))
 
     def process(
         self, task: str, batches: Iterable[pa.RecordBatch], writers: Sequence[RowTaker] | None = None
     ) -> dict[str, Any]:
-        """Process the batches of one task and return its report; on any error what the task staged is removed.
+        """Process the batches of one task and return its report. On any error, remove what the task staged.
 
         ``task`` must differ between tasks *and* between tries of one task: names of staged files begin with it.
-        ``writers`` take the rows instead of the order's sinks. Raises ``UndecodableRecord`` when the order says
-        ``fail``, and ``TooManyDeadLetters`` as soon as this task alone has more than the whole manifest may have.
+        ``writers`` get the rows instead of the order's sinks. Raises ``UndecodableRecord`` if the order says ``fail``,
+        and ``TooManyDeadLetters`` as soon as this task alone has more than the whole manifest may have.
         """
         one_pass = _Pass(self._order, task, writers)
         try:
@@ -201,7 +201,7 @@ class _Pass:
         self._reasons: tuple[ReasonCount, ...] = ()
         self._unknown_fields: tuple[UnknownField, ...] = ()
         self._max_dead_letters = order.max_dead_letters
-        # A share is of the records read, which nobody knows yet: never more than the ranges span.
+        # A share refers to the records read. Their number is not known yet, but it is at most what the ranges span.
         self._dead_letters_left = DeadLetterLimit(order.max_dead_letters).allowed(sum(r.span for r in order.ranges))
         self._sinks = [writer_of(sink.kind)(order, sink, task) for sink in order.sinks] if writers is None else writers
 
@@ -233,7 +233,7 @@ class _Pass:
         return given.select([name for name in given.schema.names if name != "_manifest_id"])
 
     def own(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the ranges, after the transforms have seen what they must remember."""
+        """Yield the records of the ranges, after the transforms have seen the records that they must remember."""
         own = map(self._without_earlier, batches) if self._looks_back else batches
         if self._transforms.memory is not Memory.OF_ALL:
             yield from own
@@ -263,6 +263,7 @@ class _Pass:
         remembering.remember(rows.batch())
 
     def take(self, batch: pa.RecordBatch) -> None:
+        # Count, decode and transform. Each step counts the records that end there; with ``fail`` an error raises.
         for place, records in _partitions(batch):
             self._counts.setdefault(place, _Count(*place)).saw(records)
         decoded = self._decoded(batch)
@@ -272,6 +273,7 @@ class _Pass:
         self._count("filtered", metadata.take(decoded.filtered))
         readable = Rows.of(decoded, metadata)
         rows, errors = self._transformed(batch, readable)
+        # Place by event time, and take out the records whose rows have none, cannot be stored, or fail an expectation.
         placed = self._place(rows, batch)
         misplaced = rows.errors(BadRecord(at, reason, ErrorClass.EVENT_TIME) for at, reason in placed.invalid)
         self._refuse(batch, misplaced, fail=self._event_time.on_invalid is OnInvalid.FAIL)
@@ -283,6 +285,7 @@ class _Pass:
         rows = rows.without(unfit)
         unmet = self._unmet(rows)
         when = when.filter(rows.stays(unmet)) if unmet else when
+        # Write the remaining rows, and all records that were taken out as dead letters.
         self._write(rows.without(unmet), when)
         self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced, *unfit, *unmet)))
         self._count("decoded", readable.metadata)
@@ -290,7 +293,8 @@ class _Pass:
             self._count_unknown(batch, decoded.unknown)
 
     def _decoded(self, batch: pa.RecordBatch) -> Decoded:
-        """The decoder's rows and errors; a record that the source could not read is an error without a decoder."""
+        """Return the decoder's rows and errors. A record that the source could not read is an error, and is not
+        decoded."""
         reasons = batch.column(UNREADABLE.name) if UNREADABLE.name in batch.schema.names else None
         if reasons is None or reasons.null_count == batch.num_rows:
             return self._decoder.decode(batch)
@@ -300,8 +304,8 @@ class _Pass:
         return replace(decoded, errors=tuple(sorted([*decoded.errors, *unread])))
 
     def _transformed(self, batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, tuple[BadRecord, ...]]:
-        """Return what the transforms leave of the rows, and the records that they could not work on; what each takes
-        away is counted."""
+        """Return the rows after all transforms, and the records that a transform could not work on. Counts the records
+        that each transform removes."""
         errors: tuple[BadRecord, ...] = ()
         beside = batch.column(MADE) if MADE in batch.schema.names else None
         for step in self._transforms.steps:
@@ -315,7 +319,7 @@ class _Pass:
         return rows, errors
 
     def _refuse_invented(self, batch: pa.RecordBatch, beside: pa.Array, rows: Rows) -> None:
-        """Raise ``WorkFailed`` for a row that was made at the place of a record whose row Spark did not get."""
+        """Raise ``WorkFailed`` for a row that was made at the place of a record of which Spark got no row."""
         assert self.on_frames is not None
         made = pc.indices_nonzero(pc.is_valid(beside)).cast(pa.int64())
         invented = made.filter(pc.invert(pc.is_in(made, value_set=rows.records)))
@@ -324,7 +328,7 @@ class _Pass:
             raise self.on_frames.wrong("gave a row back at a place of which it got none", **place)
 
     def _unmet(self, rows: Rows) -> tuple[BadRecord, ...]:
-        """The records that are dead letters since a row does not meet an expectation; all such rows are counted."""
+        """Return the records that become dead letters because a row fails an expectation. Counts all such rows."""
         if self._expectations is None:
             return ()
         judged = self._expectations.judge(rows.batch())
@@ -332,7 +336,8 @@ class _Pass:
         return rows.errors(BadRecord(at, EXPECT + name, ErrorClass.EXPECTATION) for at, name in judged.dead)
 
     def _place(self, rows: Rows, batch: pa.RecordBatch) -> Placed:
-        """The event time of each row; for a tombstone, which has no fields, its header or the record's timestamp."""
+        """Return the event time of each row. A tombstone has no fields, so it gets that of its header, or the record's
+        timestamp."""
         timestamps, in_header = rows.metadata.column("_timestamp"), self._event_time.header is not None
         headers = batch.column("headers").take(rows.records).cast(HEADERS) if in_header else None
         placed = self._event_time.place(rows.data, timestamps, headers)
@@ -376,7 +381,7 @@ class _Pass:
         self._count("dead_lettered", metadata)
 
     def _count_reasons(self, letters: pa.RecordBatch) -> None:
-        """Raises ``TooManyDeadLetters`` before the letters that are too many are kept."""
+        """Count the reasons. Raises ``TooManyDeadLetters`` before too many dead letters are written."""
         names = ("_topic", "_partition", "_error_class", "_reason", "_offset")
         topics, partitions, classes, reasons, offsets = (letters.column(name).to_pylist() for name in names)
         templates = map(template, reasons)
@@ -436,7 +441,7 @@ class _Pass:
 def _expectations_of(order: Order, given: pa.Schema) -> "Expectations | None":
     if not order.expectations:
         return None
-    from tidemark.transforms.expectations import Expectations  # DuckDB is for those who need it
+    from tidemark.transforms.expectations import Expectations  # imported late: only expectations need DuckDB
 
     return Expectations(order.expectations, given)
 

@@ -1,4 +1,4 @@
-"""Rows without a value in a column, or a field inside one, that the table of a sink does not take null in."""
+"""Finds rows with null in a column or nested field that must not be null in the table of a sink."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +9,7 @@ from tidemark.model.storable import RequiredColumns
 
 
 def rows_without_required(rows: pa.RecordBatch, required: RequiredColumns) -> list[BadRecord]:
-    """The rows that hold null where the table takes none, ascending; each with the first place."""
+    """Return the rows with null where the table does not allow it, ascending, each with its first such field."""
     reasons: dict[int, str] = {}
     for name, *within in required.paths:
         if name in rows.schema.names:
@@ -21,8 +21,8 @@ def rows_without_required(rows: pa.RecordBatch, required: RequiredColumns) -> li
 
 
 def _null_at(column: pa.Array, path: list[str]) -> pa.Array:
-    """The positions of the values that are null at a path, or hold such a one. A value on the way that is null lacks
-    nothing inside it."""
+    """Return the positions of the values that are null at a path. If a value on the way to it is null, that does not
+    count."""
     if not path:
         return pc.indices_nonzero(column.is_null()).cast(pa.int64())
     kind = column.type

@@ -1,7 +1,7 @@
-"""Rows on their way from the decoder to the sinks; each knows its record.
+"""Rows on their way from the decoder to the sinks, each with the position of its record.
 
-A record has one row until a transform fans out. What happened to a record is counted once: it counts as taken away
-when its last row goes, and with one row that cannot be used the whole record is a dead letter.
+A record has one row until a transform fans out. Each record is counted once: it counts as removed when its last row is
+removed, and if one of its rows cannot be used, the whole record is a dead letter.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,16 @@ from tidemark.model.positions import positions
 from tidemark.transforms.base import MADE, OnFrames
 from tidemark.transforms.sequence import TransformStep
 
-# After the metadata, where a record may have several rows: 0, 1, ..
+# The number of a row, 0, 1, .., after the metadata, if a record may have several rows.
 ROW: Final = pa.field("_row", pa.int32(), nullable=False)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """``records`` has the place in the batch of the record of each row, ascending; ``deleted`` is None where the
-    decoder knows no tombstones, ``numbers`` where a record has one row."""
+    """The rows of a batch. ``records`` has, for each row, the position of its record in the batch, ascending.
+
+    ``deleted`` is None if the decoder knows no tombstones; ``numbers`` is None if each record has one row.
+    """
 
     metadata: pa.RecordBatch
     data: pa.RecordBatch
@@ -33,11 +35,12 @@ class Rows:
 
     @classmethod
     def of(cls, decoded: Decoded, metadata: pa.RecordBatch) -> "Rows":
-        """``metadata`` is that of all records of the batch."""
+        """Return the rows that were decoded; ``metadata`` is that of all records of the batch."""
         return cls(metadata.take(decoded.good), decoded.rows, decoded.good, decoded.deleted)
 
     def batch(self) -> pa.RecordBatch:
-        """As transforms and sinks get them: metadata, number and mark where they exist, data columns."""
+        """Return the rows as transforms and sinks get them: metadata, number and deletion mark if there are any, data
+        columns."""
         beside = [(ROW, self.numbers), (DELETED, self.deleted)]
         more = [(field, column) for field, column in beside if column is not None]
         columns = [*self.metadata.columns, *(column for _, column in more), *self.data.columns]
@@ -49,7 +52,7 @@ class Rows:
         return Rows(self.metadata.filter(stays), self.data.filter(stays), self.records.filter(stays), *marks)
 
     def errors(self, bad: Iterable[BadRecord]) -> tuple[BadRecord, ...]:
-        """The first error of each record; ``bad`` has the places of rows."""
+        """Return the first error of each record; the indices in ``bad`` are those of rows."""
         errors: dict[int, BadRecord] = {}
         for error in bad:
             record = self.records[error.index].as_py()
@@ -57,17 +60,17 @@ class Rows:
         return tuple(sorted(errors.values()))
 
     def without(self, errors: tuple[BadRecord, ...]) -> "Rows":
-        """The rows of the records without an error."""
+        """Return the rows of the records without an error."""
         return self.filter(self.stays(errors)) if errors else self
 
     def stays(self, errors: tuple[BadRecord, ...]) -> pa.Array:
-        """For each row whether its record has no error."""
+        """Return for each row whether its record has no error."""
         return pc.invert(pc.is_in(self.records, value_set=_places(errors)))
 
     def through(self, step: TransformStep, beside: pa.Array | None = None) -> "Stepped":
-        """Return what a transform makes of these rows; a row that it does not account for is in none of the results.
+        """Return the result of a transform on these rows; a row that it does not account for is missing in all results.
 
-        ``beside``: what Spark made of each record of the batch, for a transform on DataFrames.
+        ``beside``: for a transform on DataFrames, the row that Spark made of each record of the batch.
         """
         given = self.batch()
         if beside is not None and isinstance(step.transform, OnFrames):
@@ -79,21 +82,23 @@ class Rows:
         if step.fans_out:
             numbers = _numbers(made.kept)
         rows = Rows(self.metadata.take(made.kept), made.rows, self.records.take(made.kept), deleted, numbers)
-        if rows.numbers is not None:  # else the rows of such records are not among those kept
+        if rows.numbers is not None:  # a record with an error may have kept other rows
             rows = rows.without(errors)
         remaining = pa.concat_arrays([rows.records, _places(errors)])
-        return Stepped(rows, errors, self._gone(made.filtered, remaining), self._gone(made.deduplicated, remaining))
+        filtered, deduplicated = (self._removed(part, remaining) for part in (made.filtered, made.deduplicated))
+        return Stepped(rows, errors, filtered, deduplicated)
 
-    def _gone(self, taken: pa.Array, remaining: pa.Array) -> pa.RecordBatch:
-        """The metadata of the records of which rows were ``taken`` and that are not ``left``, once each."""
+    def _removed(self, rows: pa.Array, remaining: pa.Array) -> pa.RecordBatch:
+        """Return the metadata of the records of the removed ``rows`` that are not among the ``remaining`` records, once
+        for each record."""
         if self.numbers is None:
-            return self.metadata.take(taken)
-        records = pc.unique(self.records.take(taken))
+            return self.metadata.take(rows)
+        records = pc.unique(self.records.take(rows))
         records = records.filter(pc.invert(pc.is_in(records, value_set=remaining)))
         return self.metadata.take(pc.index_in(records, value_set=self.records))
 
     def further(self) -> pa.RecordBatch:
-        """The metadata of the rows that are not the first of their record."""
+        """Return the metadata of the rows that are not the first of their record."""
         if self.numbers is None or not len(self.records):
             return self.metadata.slice(0, 0)
         same = pc.equal(self.records[1:], self.records[:-1])
@@ -102,7 +107,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Stepped:
-    """The rows after a transform, the records that it could not work on, the metadata of those that it took away."""
+    """The result of a transform: its rows, the records that it could not work on, the metadata of those it removed."""
 
     rows: Rows
     errors: tuple[BadRecord, ...]
@@ -115,7 +120,7 @@ def _places(errors: tuple[BadRecord, ...]) -> pa.Array:
 
 
 def _numbers(kept: pa.Array) -> pa.Array:
-    """The number of each row among those of the same record, which stand side by side."""
+    """Return the number of each row among those of its record; rows of a record are adjacent."""
     if not len(kept):
         return pa.array([], ROW.type)
     here = positions(len(kept))

@@ -1,4 +1,4 @@
-"""Batches of a task kept on the disk of its machine, for a second look at them."""
+"""Keeps the batches of a task on the local disk, to read them a second time."""
 
 from collections.abc import Iterator
 from tempfile import TemporaryFile
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 class Spool:
-    """A temporary file without a name: nothing is left when the process dies. It has about the size of the records."""
+    """A temporary file without a name, so nothing remains if the process dies. It is about as large as the records."""
 
     def __enter__(self) -> Self:
         self._file = TemporaryFile(prefix="tidemark-")
@@ -25,7 +25,7 @@ class Spool:
         self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches in their order; nothing can be put any more."""
+        """Yield all batches in their order; ``put`` must not be called afterwards."""
         if self._writer is None:
             return
         self._writer.close()

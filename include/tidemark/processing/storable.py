@@ -1,4 +1,4 @@
-"""Finds the rows that a sink of the pipeline cannot store, in the pass and before anything is staged."""
+"""Finds the rows that a sink of the pipeline cannot store, during the pass and before they are staged."""
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -22,8 +22,8 @@ _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[BadRecord]:
-    """The rows with a value that no sink or that one of the sinks cannot store, ascending; each with its first reason,
-    which names sink, column and value. ``rows`` are as sinks get them, with their metadata."""
+    """Return the rows with a value that one of the sinks, or any sink, cannot store; ascending, each with its first
+    reason. ``rows`` are as sinks get them, with their metadata."""
     reasons: dict[int, str] = {}
     for limit in limits:
         for bad in () if limit.key is None else rows_with_long_key(rows, limit.key):
@@ -40,9 +40,10 @@ def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[
 
 
 def stamps(times: pa.Array) -> pa.Array:
-    """The timestamps of records that have one up to the year 9999; others are null.
+    """Return the timestamps of records, with null for those outside the years 1582 to 9999 and for -1 ms, which means
+    no timestamp.
 
-    Producers that count in microseconds stamp records with the year 55840. -1 ms stands for no timestamp.
+    Some producers count in microseconds, which gives a year such as 55840.
     """
     counts = times.view(pa.int64())
     told = pc.and_(
@@ -54,7 +55,7 @@ def stamps(times: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=4096)
 def _tests(kind: pa.DataType, limits: tuple[Storable, ...]) -> tuple[tuple[Test, str], ...]:
-    """The tests that a column of a type needs, with what is wrong with a value that one finds."""
+    """Return the tests that a column of a type needs, each with the problem of a value that it finds."""
     inside = tuple(_scalars(kind))
     tests: list[tuple[Test, str]] = []
     if any(pa.types.is_timestamp(scalar) or pa.types.is_date32(scalar) for scalar in inside):
@@ -70,7 +71,7 @@ def _tests(kind: pa.DataType, limits: tuple[Storable, ...]) -> tuple[tuple[Test,
 
 
 def _scalars(kind: pa.DataType) -> list[pa.DataType]:
-    """The types of the values of a column, also inside of lists, structs and maps."""
+    """Return the types of the values of a column, also inside lists, structs and maps."""
     if not pa.types.is_nested(kind):
         return [kind]
     return [scalar for at in range(kind.num_fields) for scalar in _scalars(kind.field(at).type)]
@@ -85,7 +86,8 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _has_key_twice(column: pa.Array) -> pa.Array | None:
-    """Many readers refuse such a map, and others keep another one of the two values."""
+    """Return for each map whether it has a key twice: many readers refuse such a map, and others differ in the value
+    that they keep."""
     kind = column.type
     if not pa.types.is_map(kind) or pa.types.is_nested(kind.key_type):
         return None
@@ -107,7 +109,7 @@ def _is_far_time(column: pa.Array) -> pa.Array | None:
 
 
 def _is_long_decimal(column: pa.Array) -> pa.Array | None:
-    """A decimal is 128 bits, and these may hold more digits than its type says."""
+    """Return for each decimal whether it has more digits than its type: its 128 bits can hold more."""
     kind = column.type
     if not pa.types.is_decimal128(kind):
         return None
