@@ -78,7 +78,7 @@ def test_F4_a_staged_file_that_never_arrives_is_named_and_the_task_removes_the_o
 ) -> None:
     example = make()
     rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", "/00000-0-00001.parquet", times=-1))
-    with pytest.raises(Unavailable, match=r"S3 did not answer while it was to stage .*/00000-0-00001\.parquet"):
+    with pytest.raises(Unavailable, match=r"S3 did not answer the request to stage .*/00000-0-00001\.parquet"):
         example.stage(1)
     assert rule.struck >= 3
     assert example.keys("") == [OWNER]
@@ -121,7 +121,7 @@ def test_F4_a_copy_or_record_that_never_arrives_is_not_believed_and_all_is_taken
     example = make()
     receipt = example.stage(1)
     rule = proxy.arm(Rule(Answer.CUT_BEFORE, "PUT", having, copy, times=-1, skip=1 if copy else 0))
-    with pytest.raises(Unavailable, match="S3 did not answer while it was to"):
+    with pytest.raises(Unavailable, match="S3 did not answer the request to"):
         put(example, receipt)
     assert rule.struck >= 3
     proxy.disarm()
@@ -201,7 +201,7 @@ def test_F4_an_upload_whose_answers_are_lost_is_aborted_and_the_task_removes_the
     if answer is Answer.LOST and having.endswith(".upload"):
         put(example, example.stage(1))  # whether the note is there is looked up
     else:
-        with pytest.raises(Unavailable, match="S3 did not answer while it was to"):
+        with pytest.raises(Unavailable, match="S3 did not answer the request to"):
             example.stage(1)
         assert example.keys("") == [OWNER]
         put(example, example.stage(2))
@@ -235,7 +235,7 @@ def test_F12_uploads_that_are_not_completed_leave_nothing_half(make: Callable[[]
     assert example.keys("raw/")
     example.sink.discard(receipt)
     assert example.keys("") == [OWNER]
-    with pytest.raises(TidemarkError, match="is not there any more, and was not copied"):
+    with pytest.raises(TidemarkError, match="no longer exists, and was not copied"):
         put(example, receipt)
     assert example.keys("raw/") == [], "a paused attempt completes nothing that was stopped"
 
@@ -434,7 +434,7 @@ WITHOUT_IF_MATCH = pytest.mark.parametrize(
     ("rule", "what"),
     [
         (Rule(Answer.UNCONDITIONAL, "PUT", if_match=NO_ETAG, times=-1), "overwrites an object that has changed"),
-        (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object as it was read"),
+        (replace(REFUSED, if_match=FIRST_ETAG), "does not replace an object that has not changed"),
     ],
 )
 

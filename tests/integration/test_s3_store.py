@@ -75,7 +75,7 @@ def test_an_object_is_staged_moved_and_removed_whole_and_in_parts(store: S3Store
     store.delete(["raw/a", "raw/never"])
     assert store.get("raw/a") is None
     assert [*store.list()] == []
-    with pytest.raises(WorkFailed, match="is not there any more, and was not copied"):
+    with pytest.raises(WorkFailed, match="no longer exists, and was not copied"):
         store.move(move.staged, move.key, move.size)
 
 
@@ -120,9 +120,7 @@ def test_an_upload_that_was_stopped_is_completed_by_nobody(
         getattr(store, stop)(STAGING)  # done before
     assert uploads(s3, store) == []
     store.put(note_of(move.staged), begun.content())
-    with pytest.raises(
-        WorkFailed, match=r"the upload of s3://.*/raw/a is not there any more: another process has ended it"
-    ):
+    with pytest.raises(WorkFailed, match=r"the upload of s3://.*/raw/a no longer exists: another process has ended it"):
         store.move(move.staged, move.key, move.size)
     assert store.get("raw/a") is None
 
@@ -138,7 +136,7 @@ def test_parts_of_an_upload_that_another_has_stopped_are_told_as_that(
         return send_parts(*arguments)
 
     monkeypatch.setattr("tidemark.storage.s3.send_parts", overtaken)
-    with pytest.raises(UploadEnded, match=r"the upload of s3://.*/raw/a is not there any more: another") as ended:
+    with pytest.raises(UploadEnded, match=r"the upload of s3://.*/raw/a no longer exists: another") as ended:
         upload(store)
     assert ended.value.next_step.startswith("nothing is published half. A newer attempt at work goes on instead")
     assert uploads(s3, store) == []
@@ -213,7 +211,7 @@ def test_who_publishes_need_not_agree_about_what_is_large(store: S3Store, monkey
 def test_a_damaged_note_names_no_upload(store: S3Store) -> None:
     move, _ = upload(store)
     store.put(note_of(move.staged), b"{}")
-    with pytest.raises(WorkFailed, match="is not there any more, and was not copied"):
+    with pytest.raises(WorkFailed, match="no longer exists, and was not copied"):
         store.move(move.staged, move.key, move.size)
     store.delete_folder(STAGING)
     assert [*store.list()] == []
@@ -313,7 +311,7 @@ def test_an_endpoint_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     port = free_port()
     store = open_store("s3://lake/x", {"endpoint_url": f"http://127.0.0.1:{port}"})
-    with pytest.raises(Unavailable, match="did not answer while it was to read s3://lake/x/key") as caught:
+    with pytest.raises(Unavailable, match="did not answer the request to read s3://lake/x/key") as caught:
         store.get("key")
     assert "endpoint_url" in caught.value.next_step
 
@@ -334,7 +332,7 @@ def test_without_any_keys_it_is_said_where_they_are_looked_for(monkeypatch: pyte
     [
         (None, "the S3 connection lake_keys does not exist"),
         ('{"login": "a"}', "has only one half of a key"),
-        ('{"login": "a", "password": "canary", "extra": {"role_arn": "r"}}', "sets role_arn, which is not known here"),
+        ('{"login": "a", "password": "canary", "extra": {"role_arn": "r"}}', "has unknown keys in its extra: role_arn"),
         ('{"extra": {"endpoint_url": "http://me:canary@minio:9000"}}', "is not the address of a store"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The protocol of a store for objects: a folder of this machine, or a prefix of an S3 bucket.
+"""The interface of a store for objects: a folder of this machine, or a prefix of an S3 bucket.
 
 Keys are relative to the root, with forward slashes. ``open.py`` opens the store of a root.
 """
@@ -15,7 +15,7 @@ S3 = "s3://"
 
 @dataclass(frozen=True)
 class Move:
-    """One staged object, the key it goes to, and its size in bytes."""
+    """The move of one staged object to a key; ``size`` is in bytes."""
 
     staged: str
     key: str
@@ -25,11 +25,13 @@ class Move:
 class ObjectStore(Protocol):
     """The store of objects that the files sink needs.
 
-    ``at_once`` says how many objects a task should create at the same time: several, where each waits for an answer. A
-    file that has ``uploads_from`` bytes or more when it is created with a ``final`` key is an upload to that key:
-    nothing is there until ``move`` completes it, and no byte is copied. ``move_each`` calls ``before`` ahead of every
-    object, which may raise, and ``after`` when it is moved, both in the calling thread; when ``move_each`` raises, none
-    of its moves is still running.
+    ``at_once`` says how many objects a task should create at the same time: several, if each waits for an answer.
+
+    If a file is created with a ``final`` key and has ``uploads_from`` bytes or more, it is uploaded to that key. The
+    key has no object until ``move`` completes the upload, and no byte is copied.
+
+    ``move_each`` calls ``before``, which may raise, ahead of every object, and ``after`` when it is moved, both in the
+    calling thread. When ``move_each`` raises, none of its moves is still running.
     """
 
     root: str
@@ -37,20 +39,20 @@ class ObjectStore(Protocol):
     uploads_from: float
 
     def check(self, *, replaces: bool = False) -> None:
-        """Raise ``SinkRefused`` when this store would let ``put_if_absent`` replace an object, or with ``replaces``
-        when it does not do what ``replace`` needs."""
+        """Raise ``SinkRefused`` if ``put_if_absent`` would replace an object in this store, or with ``replaces`` if the
+        store does not support ``replace``."""
         ...
 
     def around(self) -> Iterator["ObjectStore"]:
-        """The stores of the folders in which this one lies, innermost first."""
+        """Yield the stores of the folders in which this one lies, innermost first."""
         ...
 
     def put_if_absent(self, key: str, content: bytes) -> bool: ...
     def put(self, key: str, content: bytes) -> None: ...
     def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
-        """Put the object only while its content is ``before`` (None: there is no object); whether it was put.
+        """Put the object only if its content is still ``before`` (None: no object); return whether it was put.
 
-        Of several processes that replace the same content one succeeds, also when the others are paused in between.
+        If several processes replace the same content, only one succeeds, even if others are paused in between.
         """
         ...
 
@@ -63,7 +65,7 @@ class ObjectStore(Protocol):
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None: ...
     def sync(self, keys: Iterable[str]) -> None: ...
     def stop_uploads(self, folder: str) -> None:
-        """Remove the uploads that were created in a folder and that nobody completes any more."""
+        """Remove the uploads that were created in a folder and that will never be completed."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None: ...
@@ -71,7 +73,7 @@ class ObjectStore(Protocol):
     def folders(self, prefix: str) -> list[str]: ...
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]: ...
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """The keys directly in a folder, with names that start with ``beginning`` and sort behind ``after``."""
+        """Yield the keys directly in a folder whose names start with ``beginning`` and sort after ``after``."""
         ...
 
 
@@ -81,8 +83,8 @@ def is_s3(root: str) -> bool:
 
 
 def is_address(url: str) -> bool:
-    """Return whether it is ``http://`` or ``https://``, a host and perhaps a port and path; no user, password or
-    query."""
+    """Return whether a URL is ``http://`` or ``https://`` with a host, and perhaps a port and path, but without user,
+    password or query."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -91,5 +93,5 @@ def is_address(url: str) -> bool:
 
 
 def real_root(root: str) -> str:
-    """A folder by the path to which links lead; a bucket as it is."""
+    """Return the path of a folder with its links resolved; a bucket unchanged."""
     return str(Path(root).resolve()) if Path(root).is_absolute() else root

@@ -1,7 +1,7 @@
 """A lake root in a local folder: objects are files, keys their paths.
 
 ``put_if_absent`` never replaces a file, and ``move`` may be repeated. Every ``OSError`` becomes an error of ours with
-the path and the next step. Only ``create`` and ``open`` raise it unchanged: their callers know which rows it is about.
+the path and the next step. Only ``create`` and ``open`` raise it unchanged, because their callers know the rows.
 """
 
 import errno
@@ -21,8 +21,8 @@ from tidemark.errors import THEN_RETRY, AccessDenied, TidemarkError, Unavailable
 from tidemark.storage.base import Move
 
 LOCK_S = 10.0
-BUSY_S = 10.0  # as long as other processes may change a folder between two calls of ours
-SYNC_THREADS = 8  # an fsync waits for the disk, not for a core
+BUSY_S = 10.0  # retry for so long if other processes change a folder between two calls of ours
+SYNC_THREADS = 8  # an fsync waits for the disk and needs no core
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def disk_error(error: OSError, path: Path | None = None) -> TidemarkError:
-    """The error for one of a file system; ``path`` is that of an error which names none."""
+    """Return our error for an error of the file system; ``path`` is used if the error names none."""
     what = ": ".join(str(part) for part in (error.strerror or error, error.filename or path) if part)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
@@ -55,20 +55,20 @@ def disk_error(error: OSError, path: Path | None = None) -> TidemarkError:
 
 
 class LocalStore:
-    """A lake root in a local folder; ``move`` is a rename, ``sync`` makes files and folders durable."""
+    """A store in a local folder; ``move`` is a rename, ``sync`` makes files and folders durable."""
 
-    at_once = 1  # a file gets its name in 30 us
-    uploads_from = inf  # a rename copies nothing
+    at_once = 1  # creating a file takes only 30 us
+    uploads_from = inf  # never: a rename copies nothing
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._root = Path(root)
 
     def check(self, *, replaces: bool = False) -> None:
-        """Nothing to check: on every local file system a link is created once or not at all."""
+        """Do nothing: on every local file system, creating a link fails if the name exists."""
 
     def around(self) -> Iterator["LocalStore"]:
-        """Those of the folders to which links lead."""
+        """Return the stores of the parent folders, with links resolved."""
         return (LocalStore(str(folder)) for folder in self._root.resolve().parents)
 
     def _path(self, key: str) -> Path:
@@ -78,7 +78,7 @@ class LocalStore:
         return path
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object, complete and durable, or return False when the key exists."""
+        """Create the object completely and durably, or return False if the key exists."""
         path = self._path(key)
         with _translated(path):
             temporary = self._write_beside(path, content)
@@ -92,17 +92,17 @@ class LocalStore:
         return True
 
     def put(self, key: str, content: bytes) -> None:
-        """Write the object, complete and durable; an existing object is replaced."""
+        """Write the object completely and durably; an existing object is replaced."""
         path = self._path(key)
         with _translated(path):
             self._write_beside(path, content).replace(path)
             self._sync_folders([path])
 
     def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
-        """Put the object, complete and durable, or return False when its content is not ``before``.
+        """Put the object completely and durably, or return False if its content is not ``before``.
 
-        A lock on the root covers comparison and rename, on this machine and on file systems that share locks. It ends
-        with its process; ``Unavailable`` when a process that is paused holds it for longer than 10 s.
+        A lock on the root covers comparison and rename, on this machine and on file systems that share locks. The lock
+        ends with its process. Raises ``Unavailable`` if a paused process holds it for longer than 10 s.
         """
         path = self._path(key)
         with _translated(path):
@@ -151,14 +151,14 @@ class LocalStore:
         return temporary
 
     def _make_root(self) -> None:
-        """Create the root and its missing parents, and make them durable; ``_sync_folders`` ends at the root."""
+        """Create the root and its missing parents, and make them durable. ``_sync_folders`` stops at the root."""
         missing = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
         self._root.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             _sync_path(folder.parent)
 
     def _sync_folders(self, paths: Iterable[Path]) -> None:
-        """Make the names of objects durable, and of all folders above them: another process may have made one."""
+        """Make the names of objects durable, and of all folders above them, which another process may have made."""
         folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self._root)}
         with ThreadPoolExecutor(SYNC_THREADS) as pool:
             list(pool.map(_sync_path, folders))
@@ -181,7 +181,8 @@ class LocalStore:
 
     @contextmanager
     def create(self, key: str, final: str | None = None) -> Iterator[BinaryIO]:
-        """A file to write and read back; named when the block ends, not durable, and removed after an error."""
+        """Yield a file to write and read back. It gets its name when the block ends, and is not durable yet; after an
+        error it is removed."""
         del final
         path = self._path(key)
         partial = path.with_name(f".{path.name}")
@@ -194,7 +195,7 @@ class LocalStore:
             raise
 
     def open(self, key: str) -> BinaryIO:
-        """The object for reading; ``FileNotFoundError`` when it is not there."""
+        """Open the object for reading; raises ``FileNotFoundError`` if it does not exist."""
         return self._path(key).open("rb")
 
     def has(self, sizes: Mapping[str, int]) -> bool:
@@ -202,14 +203,15 @@ class LocalStore:
         return all(self.size(key) == size for key, size in sizes.items())
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Moves one object after the other."""
+        """Move one object after the other."""
         for move in moves:
             before()
             self.move(move.staged, move.key, move.size)
             after()
 
     def move(self, staged: str, key: str, size: int) -> None:
-        """Move a staged object to its key; may be repeated when nothing is staged and the key has ``size`` bytes."""
+        """Move a staged object to its key. May be repeated: it is done if nothing is staged and the key has ``size``
+        bytes."""
         source, target = self._path(staged), self._path(key)
         with _translated(source):
             for last in _tries(BUSY_S):
@@ -232,7 +234,7 @@ class LocalStore:
             self._sync_folders(paths)
 
     def stop_uploads(self, folder: str) -> None:
-        """Nothing to do: there are none."""
+        """Do nothing: this store has no uploads."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and folders that became empty; a missing object is not an error."""
@@ -246,7 +248,7 @@ class LocalStore:
         while folder != self._root and folder.is_relative_to(self._root):
             try:
                 folder.rmdir()
-            except OSError:  # not empty, or gone already
+            except OSError:  # not empty, or already removed
                 return
             folder = folder.parent
 
@@ -264,13 +266,13 @@ class LocalStore:
             self._prune(folder.parent)
 
     def folders(self, prefix: str) -> list[str]:
-        """The names of the folders directly in a folder, sorted; none when the folder does not exist."""
+        """Return the names of the folders directly in a folder, sorted; none if the folder does not exist."""
         path = self._path(prefix)
         with _translated(path):
             return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(key, bytes) of every object below a folder, in no order; none when the folder does not exist."""
+        """Yield (key, bytes) of every object below a folder, in no order; none if the folder does not exist."""
         for folder, _, names in os.walk(self._path(prefix), onerror=_refuse_unreadable):
             for name in names:
                 path = Path(folder, name)
@@ -280,7 +282,7 @@ class LocalStore:
                     continue
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """Keys of files and folders directly in a folder, in no order; none when the folder does not exist."""
+        """Yield the keys of files and folders directly in a folder, in no order; none if the folder does not exist."""
         try:
             entries = os.scandir(self._path(folder))
         except OSError as error:
@@ -304,7 +306,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _tries(seconds: float) -> Iterator[bool]:
-    """False for each try, with a pause between two, and True for the last one, when the time is over."""
+    """Yield False for each try, with pauses in between, until the time is over; then True for the last try."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield False
@@ -313,13 +315,13 @@ def _tries(seconds: float) -> Iterator[bool]:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-    """Raise unless the folder is missing: one that cannot be read must not look empty."""
+    """Raise unless the folder is missing: a folder that cannot be read must not look empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise disk_error(error, Path(error.filename)) from error
 
 
 def _sync_path(path: Path) -> None:
-    """A folder is opened and synced the same way as a file."""
+    """Sync a file or a folder, which work the same way."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

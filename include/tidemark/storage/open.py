@@ -10,8 +10,8 @@ from tidemark.storage.local import LocalStore
 
 
 def open_store(root: str, s3: Mapping[str, Any] | None = None, lookup: Lookup = from_environment) -> ObjectStore:
-    """The store of a folder or an address of a pipeline file; ``s3`` are the settings of the sink's store, with the
-    id of the connection. No request is made yet."""
+    """Open the store of a root, a folder or an ``s3://`` address, without a request yet. ``s3`` has the settings of the
+    sink's store and the id of the connection."""
     if not is_s3(root):
         return LocalStore(root)
     # Imported late: an executor needs boto3 only to write to S3.

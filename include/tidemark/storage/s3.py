@@ -1,8 +1,8 @@
-"""A lake root in a bucket: objects are staged, then copied by the store to their keys; S3 has no rename. Large ones are
-uploads to their keys instead, which are completed (``s3_uploads.py``).
+"""A lake root in a bucket. S3 has no rename, so objects are staged, and then the store copies them to their keys. Large
+objects are uploaded to their keys instead, and the uploads are completed later (``s3_uploads.py``).
 
-When the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
-``put_if_absent`` each request carries a mark of its own, which shows whose request created the object.
+If the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
+``put_if_absent`` each request carries a unique mark, which shows whose request created the object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,19 +38,19 @@ from tidemark.storage.s3_client import (
 from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
 MIB = 1024 * 1024
-MULTIPART_BYTES = 64 * MIB  # from here on an object is put and copied in parts
-STAGED_AT_ONCE = 8  # by one task; there are as many tasks as cores
-IN_MEMORY = MIB  # of a file that is being written; a task may have many of them open
-END_BYTES = 64 * 1024  # of an object come first, as Parquet's readers want them
-READ_BYTES = MIB  # asked for at once when an object is read piece by piece
-DELETED_AT_ONCE = 1000  # the most that one request may name
+MULTIPART_BYTES = 64 * MIB  # an object of this size or more is put and copied in parts
+STAGED_AT_ONCE = 8  # objects by one task; there are as many tasks as cores
+IN_MEMORY = MIB  # most bytes in memory of a file that is being written; a task may have many open
+END_BYTES = 64 * 1024  # the end of an object is requested first, because readers of Parquet begin there
+READ_BYTES = MIB  # requested at once when an object is read piece by piece
+DELETED_AT_ONCE = 1000  # most keys that one request may name
 WRITER = "tidemark-writer"
 
 
 class S3Store:
-    """A prefix of a bucket; ``settings`` are the keys of a sink's ``s3``, and ``connection``.
+    """A store in a prefix of a bucket; ``settings`` are the keys of a sink's ``s3``, and ``connection``.
 
-    ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 takes.
+    ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 accepts.
     """
 
     at_once = STAGED_AT_ONCE
@@ -86,9 +86,12 @@ class S3Store:
         return f"{self.root}/{key}"
 
     def check(self, *, replaces: bool = False) -> None:
-        """Create one key twice; raises ``SinkRefused`` when the store lets the second request replace the object. Begin
-        and abort an upload, too: that takes a right of its own. With ``replaces`` replace the object as it is, and as
-        it is not."""
+        """Check that the store has conditional writes, with one probe key.
+
+        Create the key twice: raises ``SinkRefused`` if the second request replaces the object. Begin and abort an
+        upload, because that needs a permission of its own. With ``replaces`` also check If-Match: the store must
+        replace an object whose ETag matches, and must keep one whose ETag does not.
+        """
         key = f"{RECORDS}/_probe-{uuid4().hex}"
         self._abort(self._at(key)["Key"], self._begin(key))
         try:
@@ -106,7 +109,9 @@ class S3Store:
                 "of it, that has conditional writes",
             )
         if not (replaced and spared):
-            what = "overwrites an object that has changed" if replaced else "does not replace an object as it was read"
+            what = "overwrites an object that has changed"
+            if not replaced:
+                what = "does not replace an object that has not changed"
             raise SinkRefused(
                 f"the store of {self.root} {what} (If-Match), which success_files needs",
                 next_step="use a store, or a version of it, that has conditional writes with If-Match, or take "
@@ -114,13 +119,13 @@ class S3Store:
             )
 
     def _spares(self, key: str) -> bool:
-        """Return whether the store keeps an object when it was to be replaced as another one, in both forms of the
-        ETag."""
+        """Return whether the store keeps an object if the ETag of the request is another one, with and without
+        quotes."""
         with translated("write", self._uri(key)):
             return not any(self._put_where(key, b"fourth", IfMatch=etag) for etag in ("0" * 32, f'"{"0" * 32}"'))
 
     def around(self) -> Iterator["S3Store"]:
-        """Those of the shorter prefixes, by the same client; the last is that of the bucket."""
+        """Yield the stores of the shorter prefixes, with the same client; the last is that of the whole bucket."""
         parts = self._prefix.rstrip("/").split("/")
         for count in range(len(parts) - 1 if self._prefix else -1, -1, -1):
             outer = copy(self)
@@ -129,7 +134,7 @@ class S3Store:
             yield outer
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object, or return False when the key exists; after a lost answer the mark shows the outcome."""
+        """Create the object, or return False if the key exists; after a lost answer the mark shows the outcome."""
         mark = uuid4().hex
         with self._settling("create", key, lambda: self._writer(key) == mark):
             try:
@@ -137,7 +142,7 @@ class S3Store:
             except ClientError as refused:
                 if code_of(refused) not in ("PreconditionFailed", "412"):
                     raise
-                return self._writer(key) == mark  # true when boto3 sent the request again after a lost answer
+                return self._writer(key) == mark  # true if boto3 sent the request again after a lost answer
         return True
 
     def put(self, key: str, content: bytes) -> None:
@@ -146,7 +151,7 @@ class S3Store:
             self._put(key, content)
 
     def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
-        """Put the object, or return False when its content is not ``before``; a lost answer is looked up."""
+        """Put the object, or return False if its content is not ``before``; after a lost answer, look it up."""
         current, etag = self._content_and_etag(key)
         if current != before:
             return False
@@ -157,16 +162,16 @@ class S3Store:
         return True
 
     def _put_over(self, key: str, etag: str, content: bytes) -> bool:
-        """Put the object in the place of the one with this ETag, or of none, or return False."""
+        """Put the object only if the present one has this ETag (empty: if there is none); return whether it was put."""
         if not etag:
             return self._put_where(key, content, IfNoneMatch="*")
-        # Ceph 16 takes an ETag without its quotes only; the others that are tested take both.
+        # Ceph 16 accepts only an ETag without quotes; the other stores that are tested accept both forms.
         return self._put_where(key, content, IfMatch=etag) or (
             self._is_still(key, etag) and self._put_where(key, content, IfMatch=f'"{etag}"')
         )
 
     def _put_where(self, key: str, content: bytes, **condition: str) -> bool:
-        """Put the object, or return False when the store says that its condition does not hold."""
+        """Put the object, or return False if the store says that the condition does not hold."""
         try:
             self._put(key, content, **condition)
         except ClientError as refused:
@@ -176,8 +181,8 @@ class S3Store:
         return True
 
     def _is_still(self, key: str, etag: str) -> bool:
-        """Return whether the object has this ETag: then a store that refused it takes the ETag in another form, or
-        none."""
+        """Return whether the object still has this ETag. If so, a store that refused the request needs the ETag in the
+        other form, or supports none."""
         head = self._head(key)
         return head is not None and str(head["ETag"]).strip('"') == etag
 
@@ -186,8 +191,8 @@ class S3Store:
 
     @contextmanager
     def _settling(self, what: str, key: str, is_done: Callable[[], bool]) -> Iterator[None]:
-        """Like ``translated``; the outcome of a request without an answer is looked up, and it is no error when it is
-        done."""
+        """Translate errors like ``translated``. If a request gets no answer, ask ``is_done``; if it was done, there is
+        no error."""
         try:
             with translated(what, self._uri(key)):
                 yield
@@ -214,9 +219,12 @@ class S3Store:
 
     @contextmanager
     def create(self, key: str, final: str | None = None) -> Iterator[BinaryIO]:
-        """A file to write and read back, in memory or, when it is large, in a temporary folder of this machine. The
-        object, or the upload, exists when the block ends, which may be in another thread, and not after an error."""
-        client = self._client  # made by the thread that begins: those that end must not each make one
+        """Yield a file to write and read back, in memory or, if it is large, in a temporary folder of this machine.
+
+        The object, or the upload, is created at the end of the block, which may be in another thread; not after an
+        error.
+        """
+        client = self._client  # created by the thread that begins, so that threads that end do not each create one
         with SpooledTemporaryFile(IN_MEMORY) as spooled:
             file = cast("BinaryIO", spooled)
             yield file
@@ -234,9 +242,9 @@ class S3Store:
                     client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
 
     def _upload(self, staged: str, key: str, file: BinaryIO, size: int) -> None:
-        """Note an upload, begin it, and send its parts; after an error it is aborted, if possible."""
+        """Write a note about an upload, begin it, and send its parts; after an error abort it, if possible."""
         first = Note(key).content()
-        if not self.put_if_absent(note_of(staged), first):  # a task that a database restored since knows nothing of
+        if not self.put_if_absent(note_of(staged), first):  # left by a task that a restored database does not know
             self._abort_noted([note_of(staged)])
             self.put(note_of(staged), first)
         begun = self._begin(key)
@@ -258,7 +266,7 @@ class S3Store:
         return content
 
     def _content_and_etag(self, key: str) -> tuple[bytes | None, str]:
-        """(content, ETag without its quotes); (None, "") when the object does not exist."""
+        """Return (content, ETag without its quotes); (None, "") if the object does not exist."""
         with translated("read", self._uri(key)):
             try:
                 answer = self._client.get_object(**self._at(key))
@@ -269,8 +277,8 @@ class S3Store:
                 raise
 
     def open(self, key: str) -> BinaryIO:
-        """The object for reading: its end at once, the rest in pieces when they are read; ``FileNotFoundError`` when it
-        does not exist."""
+        """Open the object for reading; raises ``FileNotFoundError`` if it does not exist. Requests its end at once, and
+        the rest piece by piece when it is read."""
         with translated("read", self._uri(key)):
             try:
                 answer = self._client.get_object(**self._at(key), Range=f"bytes=-{END_BYTES}")
@@ -279,7 +287,7 @@ class S3Store:
                     raise FileNotFoundError(self._uri(key)) from None
                 if code_of(refused) not in ("InvalidRange", "416"):
                     raise
-                return BytesIO()  # it is empty
+                return BytesIO()  # the object is empty
             size, end = int(answer["ContentRange"].rpartition("/")[2]), answer["Body"].read()
         return cast("BinaryIO", BufferedReader(_Pieces(size, end, lambda a, b: self._piece(key, a, b)), READ_BYTES))
 
@@ -298,7 +306,7 @@ class S3Store:
             return list(pool.map(self.size, sizes)) == list(sizes.values())
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Up to 16 at once; when a move or ``before`` raises, running moves end and no other starts."""
+        """Move up to 16 objects at once. If a move or ``before`` raises, running moves end and no other starts."""
         with ThreadPoolExecutor(COPIES) as pool:
             running: set[Future[None]] = set()
             for move in moves:
@@ -310,10 +318,10 @@ class S3Store:
                 running = _wait_for_one(running, after)
 
     def move(self, staged: str, key: str, size: int) -> None:
-        """Copy a staged object to its key, or complete the upload to it, and check its size there; what is staged is
-        removed with its folder.
+        """Copy a staged object to its key, or complete its upload, and check the size there. The staged object is
+        removed later, with its folder.
 
-        May be repeated, also when nothing is staged any more and the key has ``size`` bytes.
+        May be repeated: it is done if nothing is staged and the key has ``size`` bytes.
         """
         failed: TidemarkError | None = None
         try:
@@ -328,7 +336,7 @@ class S3Store:
             raise failed or _not_moved(what)
 
     def _copy(self, staged: str, key: str, size: int) -> TidemarkError | None:
-        """The error when nothing is staged any more: it may have been copied before."""
+        """Copy a staged object. Return an error if nothing is staged: it may have been copied before. Else None."""
         source, target = self._at(staged), self._at(key)
         with translated("copy", self._uri(key)):
             try:
@@ -339,12 +347,13 @@ class S3Store:
             except ClientError as refused:
                 if not is_gone(refused):
                     raise
-                return _not_moved(f"{self._uri(staged)} is not there any more, and was not copied")
+                return _not_moved(f"{self._uri(staged)} no longer exists, and was not copied")
         return None
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
-        """Return the error when the upload does not exist any more: it may have been completed before. Some stores
-        answer then that they are out of order (Ceph: 500), so the upload is looked up after any such answer.
+        """Complete an upload. Return an error if it no longer exists: it may have been completed before. Else None.
+
+        Some stores then answer with a server error (Ceph: 500), so the upload is looked up after any such answer.
         """
         if not note.parts:
             return _not_moved(f"the upload of {self._uri(key)} does not have all its parts")
@@ -363,7 +372,7 @@ class S3Store:
         return None
 
     def _is_open(self, note: Note, key: str) -> bool:
-        """Return whether an upload can still be completed. Of one that cannot Ceph says that there is no such key."""
+        """Return whether an upload can still be completed. If not, Ceph answers that there is no such key."""
         with translated("look at the upload of", self._uri(key)):
             try:
                 self._client.list_parts(**self._at(key), UploadId=note.upload_id, MaxParts=1)
@@ -374,7 +383,7 @@ class S3Store:
         return True
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Nothing to do: an object that S3 has confirmed is durable."""
+        """Do nothing: an object that S3 has confirmed is durable."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and unfinished uploads to their keys; a missing object is not an error."""
@@ -394,11 +403,11 @@ class S3Store:
         self._delete(self._at(name)["Key"] for name in keys)
 
     def stop_uploads(self, folder: str) -> None:
-        """Abort the uploads that notes in a folder name: whoever was to complete one finds it gone."""
+        """Abort the uploads that notes in a folder name, so that no process can complete them."""
         self._abort_noted(key for key, _ in self.list(folder))
 
     def _abort_noted(self, keys: Iterable[str]) -> None:
-        """Abort the upload of each note among some keys; an upload that is gone is not an error."""
+        """Abort the upload of each note among some keys; a missing upload is not an error."""
 
         def abort(key: str) -> None:
             note = Note.parse(self.get(key))
@@ -432,7 +441,7 @@ class S3Store:
         return [upload["UploadId"] for upload in self._uploads(name) if upload["Key"] == name]
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[str], bool]) -> None:
-        """Abort unfinished multipart uploads: until then S3 keeps and charges for parts that no list shows."""
+        """Abort unfinished multipart uploads: until then S3 keeps, and charges for, parts that no list shows."""
         for upload in [upload for upload in self._uploads(prefix) if is_meant(upload["Key"])]:
             self._abort(upload["Key"], upload["UploadId"])
 
@@ -445,7 +454,8 @@ class S3Store:
                     raise
 
     def folders(self, prefix: str) -> list[str]:
-        """The names of the folders directly in a folder, sorted; also folders with nothing but an unfinished upload."""
+        """Return the names of the folders directly in a folder, sorted, also of folders with only unfinished
+        uploads."""
         folder = f"{self._at(prefix)['Key']}/"
         uploads = {upload["Key"].removeprefix(folder) for upload in self._uploads(folder)}
         names = {upload.partition("/")[0] for upload in uploads if "/" in upload}
@@ -458,11 +468,11 @@ class S3Store:
         return sorted(names)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(key, bytes) of every object below a folder, in the order of keys; none when the folder does not exist."""
+        """Return (key, bytes) of every object below a folder, in the order of keys; none if there is no such folder."""
         return self._listed(prefix, Prefix=f"{self._at(prefix)['Key']}/" if prefix else self._prefix)
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
-        """Keys below a folder, in their order; the store does the filtering, so that older keys are not listed."""
+        """Return the keys below a folder, in their order. The store filters, so that older keys are not listed."""
         below = f"{self._at(folder)['Key']}/"
         where = {"Prefix": f"{below}{beginning}", **({"StartAfter": f"{below}{after}"} if after else {})}
         return (key for key, _ in self._listed(folder, **where))
@@ -479,7 +489,7 @@ def _not_moved(what: str) -> WorkFailed:
 
 
 def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
-    """Wait until at least one move has ended; those still running. Raises the error of a move that failed."""
+    """Wait until at least one move has ended; return those still running. Raises the error of a move that failed."""
     done, running = wait(running, return_when=FIRST_COMPLETED)
     for move in done:
         move.result()
@@ -488,7 +498,7 @@ def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[
 
 
 class _Pieces(RawIOBase):
-    """An object as a file that requests only the bytes that are read, except for its ``end``, which is there."""
+    """An object as a file that requests only the bytes that are read; its ``end`` is already here."""
 
     def __init__(self, size: int, end: bytes, read: Callable[[int, int], bytes]) -> None:
         self._size = size
@@ -513,7 +523,7 @@ class _Pieces(RawIOBase):
         end = min(self._position + len(buffer), self._size)
         if end <= self._position:
             return 0
-        begin = self._position - (self._size - len(self._end))  # of the bytes that are there, from this one on
+        begin = self._position - (self._size - len(self._end))  # the position within ``end``; negative before it
         piece = self._end[begin : begin + end - self._position] if begin >= 0 else self._read(self._position, end)
         buffer[: len(piece)] = piece
         self._position += len(piece)

@@ -1,6 +1,6 @@
 """The client of S3: its keys and settings, and the translation of its errors.
 
-Executors use it too, so it imports the standard library and boto3 only.
+Executors use it too, so it imports only the standard library and boto3.
 """
 
 import os
@@ -35,10 +35,10 @@ from tidemark.errors import (
 from tidemark.storage.base import is_address
 
 COPIES = 16  # requests of one publish at once; each waits about 50 ms for the store and needs no core
-NO_UPLOAD = "NoSuchUpload"  # nobody can complete it any more, or somebody has
+NO_UPLOAD = "NoSuchUpload"  # the upload was aborted or completed
 _EXTRA = {"region_name", "endpoint_url", "aws_session_token", "profile_name"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
-# Of Glue, DynamoDB and other services with an API in JSON.
+# Codes of Glue, DynamoDB and other services with a JSON API.
 NO_KEYS = {
     "ExpiredTokenException", "IncompleteSignatureException", "InvalidSignatureException",
     "MissingAuthenticationTokenException", "UnrecognizedClientException",
@@ -52,11 +52,11 @@ _LATER = {"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout", "Re
 
 
 class UploadEnded(WorkFailed):
-    """An upload is there no more: it was aborted, by a newer attempt or a rule of the bucket, or completed."""
+    """An upload no longer exists: it was completed, or aborted by a newer attempt or a rule of the bucket."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(
-            f"the upload of {uri} is not there any more: another process has ended it",
+            f"the upload of {uri} no longer exists: another process has ended it",
             next_step="nothing is published half. A newer attempt at work goes on instead; when there is none: "
             "tidemark retry {pipeline}. If that happens again: does a rule of the bucket remove unfinished uploads "
             "sooner than an attempt ends?",
@@ -65,7 +65,7 @@ class UploadEnded(WorkFailed):
 
 @dataclass(frozen=True)
 class Access:
-    """Keys and address of a store; None leaves them to boto3: environment, profile, the machine's role."""
+    """The keys and address of a store; None leaves a value to boto3: environment, profile, the machine's role."""
 
     key_id: Secret | None = None
     secret: Secret | None = None
@@ -78,7 +78,7 @@ class Access:
 
 
 def access(settings: Mapping[str, Any], lookup: Lookup) -> Access:
-    """Combines the settings of a sink with the connection they name; the settings replace those of the connection.
+    """Combine the settings of a sink with the connection that they name; the sink's settings have priority.
 
     Raises ``ConfigurationError`` with names of keys, never values.
     """
@@ -116,7 +116,7 @@ def _connection(conn_id: str, lookup: Lookup) -> Mapping[str, Any]:
         )
     unknown = sorted((connection.get("extra") or {}).keys() - _EXTRA)
     if unknown or bool(connection.get("login")) != bool(connection.get("password")):
-        what = f"sets {', '.join(unknown)}, which is not known here" if unknown else "has only one half of a key"
+        what = f"has unknown keys in its extra: {', '.join(unknown)}" if unknown else "has only one half of a key"
         raise ConfigurationError(
             f"the S3 connection {conn_id} {what}",
             next_step="give login (the key id) and password (the secret key), or neither; "
@@ -131,7 +131,8 @@ def _secret(value: object) -> Secret | None:
 
 
 def client(access: Access) -> Any:
-    """A client for these keys, kept for the process: it takes 0.3 s to create. Threads may share it, forks may not."""
+    """Return a client for these keys. It is kept for the process, because creating one takes 0.3 s. Threads may share
+    it, forks may not."""
     return _client(access, os.getpid())
 
 
@@ -144,7 +145,7 @@ def _client(access: Access, pid: int) -> Any:
         read_timeout=60,
         max_pool_connections=2 * COPIES,
         retries={"mode": "standard", "total_max_attempts": 3},
-        # Older stores do not know checksums in headers. TLS protects the bytes, and sizes are compared afterwards.
+        # Older stores do not support checksums in headers. TLS protects the bytes, and sizes are compared afterwards.
         request_checksum_calculation="when_supported" if access.checksums else "when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if access.path_style else "auto"},
@@ -168,7 +169,7 @@ def region_of(access: Access, session: Any) -> str:
 
 @contextmanager
 def translated(what: str, uri: str) -> Iterator[None]:
-    """Turn errors of S3 and its client into our errors, by code; ``what`` is a verb, such as read, for ``uri``."""
+    """Turn errors of S3 and its client into ours, by code; ``what`` is a verb for ``uri``, such as "read"."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:
@@ -180,12 +181,12 @@ def code_of(error: ClientError) -> str:
 
 
 def is_gone(error: ClientError) -> bool:
-    """Return whether the object does not exist; false when the bucket does not."""
+    """Return whether the object does not exist; false if the bucket does not exist."""
     return code_of(error) in ("NoSuchKey", "404")
 
 
 def are_keys_refused(error: Exception) -> bool:
-    """Return whether a service of AWS refuses the keys of its client, or there are none."""
+    """Return whether an AWS service refuses the keys of its client, or the client has none."""
     if isinstance(error, ClientError):
         return code_of(error) in NO_KEYS | NO_RIGHT
     return isinstance(error, NO_KEYS_FOUND)
@@ -207,14 +208,14 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
         )
     if isinstance(error, NoConnection | HTTPClientError):
         return Unavailable(
-            f"S3 did not answer while it was to {what} {uri}: {str(error)[:200]}",
+            f"S3 did not answer the request to {what} {uri}: {str(error)[:200]}",
             next_step="check the network, and endpoint_url of the sink" + THEN_RETRY,
         )
     return WorkFailed(f"S3's client cannot {what} {uri}: {str(error)[:200]}", next_step="tidemark retry {pipeline}")
 
 
 def error_of_code(code: str, status: int, what: str) -> TidemarkError:
-    """The error for an error code of S3, or else for its HTTP status."""
+    """Return our error for an error code of S3, or for the HTTP status if the code is not known."""
     if code in _KEYS:
         return AccessDenied(what, next_step="check the keys of the connection, environment or profile: are they of "
                             "this store, whole and not expired? Then: tidemark retry {pipeline}")  # fmt: skip

@@ -1,8 +1,8 @@
 """Uploads in parts that publishing completes: a large file is sent once, to its final key, and no byte of it is copied.
 
-In the place of the staged object lies a note that names the key, and once all parts are there also the upload. It is
-there before the upload is, so the staging folder of a dead attempt tells what to abort, in stores too that list uploads
-by their whole key only.
+Instead of the staged object, the staging folder has a note that names the key, and once all parts are sent also the
+upload. The note is written before the upload begins. So the staging folder of a dead attempt shows what to abort, even
+in stores that list uploads only by their whole key.
 """
 
 import json
@@ -12,16 +12,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-UPLOADED_BYTES = 16 * 1024 * 1024  # a smaller file takes fewer requests as an object that is copied
-PART_BYTES = 16 * 1024 * 1024  # or more: all parts but the last have at least 5 MiB
-MOST_PARTS = 10_000  # of one upload
-PARTS_AT_ONCE = 4  # of one file, each in memory
+UPLOADED_BYTES = 16 * 1024 * 1024  # a smaller file needs fewer requests if it is staged and copied
+PART_BYTES = 16 * 1024 * 1024  # least size of a part; S3 needs 5 MiB, except for the last one
+MOST_PARTS = 10_000  # S3's limit for one upload
+PARTS_AT_ONCE = 4  # parts of one file that are sent at once, each in memory
 _NOTE = ".upload"
 
 
 @dataclass(frozen=True)
 class Note:
-    """An upload to ``key``, relative to the root; its id and its parts as S3 wants them, once all of them are there."""
+    """A note about an upload to ``key``, relative to the root. Once all parts are sent, it has the upload's id and its
+    parts, as S3 needs them."""
 
     key: str
     upload_id: str = ""
@@ -29,7 +30,7 @@ class Note:
 
     @classmethod
     def parse(cls, content: bytes | None) -> "Note | None":
-        """None for what is no note."""
+        """Return the note in a content; None if that is no note."""
         try:
             raw = json.loads(content or b"")
             return cls(raw["key"], raw["upload_id"], tuple(raw["parts"]))
@@ -41,7 +42,7 @@ class Note:
 
 
 def note_of(staged: str) -> str:
-    """The key of the note that lies in the place of a staged object."""
+    """Return the key of the note that stands for a staged object."""
     return f"{staged}{_NOTE}"
 
 
@@ -50,16 +51,16 @@ def is_note(key: str) -> bool:
 
 
 def part_bytes(size: int) -> int:
-    """The size of the parts of a file of so many bytes."""
+    """Return the size of the parts of a file of so many bytes."""
     return max(PART_BYTES, -(-size // MOST_PARTS))
 
 
 def send_parts(
     client: Any, at: Mapping[str, str], upload_id: str, file: BinaryIO, size: int
 ) -> tuple[Mapping[str, Any], ...]:
-    """Send a file of so many bytes from its beginning, some parts at once; raises the errors of the client.
+    """Send a file of so many bytes from its beginning, some parts at once; return the parts. Raises errors of boto3.
 
-    A part whose answer is lost is sent again by the client, and takes the place of the first.
+    If the answer for a part is lost, the client sends the part again, which replaces the first.
     """
 
     def send(number: int, content: bytes) -> Mapping[str, Any]:
