@@ -1,1 +1,1 @@
-"""Times of events and of people: zones, patterns and hours."""
+"""Event times, time patterns, and times that users name."""

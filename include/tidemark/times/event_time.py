@@ -1,12 +1,12 @@
 """Event time: the moment a record belongs to, from a field of its data, a header, or the source's timestamp.
 
 A field is a column, or a path into structs such as ``meta.created.at``. A text is RFC 3339, or fits a pattern
-(``time_pattern.py``), or is a whole number when a unit is given. A header is such a text; of several with the name the
-last one counts.
+(``time_pattern.py``), or is a whole number if a unit is given. A header is such a text; of several headers with the
+name, the last one counts.
 
 A date is midnight in the pipeline's zone. A time without a zone is local time there, read with Python's ``fold=0``: of
-an hour that occurs twice the first one is meant, and a time that the clocks skip is read with the offset from before
-the change (so 02:30 in New York on 2013-03-10 is 07:30 UTC). Digits beyond the microsecond are cut off.
+an hour that occurs twice, the first is meant. A time that the clocks skip is read with the offset from before the
+change (02:30 in New York on 2013-03-10 is 07:30 UTC). Digits beyond the microsecond are cut off.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,8 @@ _LARGEST = 2**63 - 1
 
 
 def instants(text: pa.Array, zone: str | None) -> pa.Array:
-    """RFC 3339 texts as ``timestamp[us, UTC]``; null where a text is null or is not a time of the years 1 to 9999.
+    """Return RFC 3339 texts as ``timestamp[us, UTC]``; null for a null, and for a text that is no time in the years 1
+    to 9999.
 
     With a ``zone``, a text may lack its offset (then it is local time there) and may have a space instead of the ``T``.
     A leap second (``:60``) is null: no timestamp can hold it.
@@ -56,7 +57,8 @@ def instants(text: pa.Array, zone: str | None) -> pa.Array:
 
 
 def parse_by_pattern(text: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
-    """Texts of a pattern as ``timestamp[us, UTC]``, in ``zone`` when they name none; null where a text is no time."""
+    """Return texts of a pattern as ``timestamp[us, UTC]``; null for a text that is no time. Texts without a zone are
+    in ``zone``."""
     parts = pc.extract_regex(text, pattern.regex)
 
     def part(name: str, default: str = "00") -> Any:
@@ -90,7 +92,7 @@ def _two(digits: Any) -> Any:
 
 
 def localised(naive: pa.Array, zone: str) -> pa.Array:
-    """Local times of ``zone`` as ``timestamp[us, UTC]``, by the rule of this module for skipped and repeated hours."""
+    """Return local times of ``zone`` as ``timestamp[us, UTC]``, by the module's rule for skipped and repeated hours."""
     if zone == "UTC":
         return pc.assume_timezone(naive, "UTC")
     before, after = (
@@ -100,7 +102,7 @@ def localised(naive: pa.Array, zone: str) -> pa.Array:
     skipped = pc.indices_nonzero(pc.fill_null(pc.not_equal(before, after), False))
     if not len(skipped):
         return before
-    counts = before.cast(pa.int64()).to_pylist()  # numbers: a datetime cannot hold year 10000, where an offset may lead
+    counts = before.cast(pa.int64()).to_pylist()  # as numbers: an offset may lead into the year 10000, beyond datetime
     for index in skipped.to_pylist():
         moment = naive[index].as_py().replace(tzinfo=ZoneInfo(zone))
         counts[index] = (moment - EARLIEST) // timedelta(microseconds=1)
@@ -108,7 +110,8 @@ def localised(naive: pa.Array, zone: str) -> pa.Array:
 
 
 def _cast_or_null(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast, with null for values that fail (a 30th of February); halving finds k failures of n in k log n casts."""
+    """Cast, with null for values that fail, such as a 30th of February. Halving finds k failures among n values with
+    about k log n casts."""
     try:
         return values.cast(to)
     except pa.ArrowInvalid:
@@ -126,7 +129,8 @@ def _within_years(moments: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class Placed:
-    """``when`` has one ``timestamp[us, UTC]`` per row; it is null exactly where ``invalid`` has (row, reason)."""
+    """The event times of rows. ``when`` has one ``timestamp[us, UTC]`` per row; it is null exactly for the rows in
+    ``invalid``, which has (row, reason)."""
 
     when: pa.Array
     invalid: tuple[tuple[int, str], ...]
@@ -136,9 +140,9 @@ class Placed:
 class EventTime:
     """The source of the event time of a pipeline's records: a ``field``, a ``header``, or the source.
 
-    ``unit`` is that of whole numbers, milliseconds without one; a text is a whole number only when it is set. A time is
-    invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the source's timestamp, by which
-    a replay judges as the first attempt did.
+    ``unit`` is the unit of whole numbers, milliseconds by default; texts are read as whole numbers only if it is set. A
+    time is invalid before ``earliest``, from 2200-01-01 on, and more than ``max_ahead`` after the source's timestamp
+    (which is the same in a replay, unlike the clock).
     """
 
     field: str | None = None
@@ -153,7 +157,8 @@ class EventTime:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EventTime":
-        """From the ``event_time`` of an order; ``ConfigurationError`` for an unknown zone, unit, pattern or word."""
+        """Return the event time for the ``event_time`` of an order; raises ``ConfigurationError`` for an unknown zone,
+        unit, pattern or word."""
         ahead, earliest = config.get("max_ahead_s"), config.get("min")
         try:
             ZoneInfo(config.get("timezone", "UTC"))
@@ -194,9 +199,9 @@ class EventTime:
             )
 
     def place(self, rows: pa.RecordBatch, source_timestamps: pa.Array, headers: pa.Array | None = None) -> Placed:
-        """The event time of each row; all arguments have one entry per row, in the same order.
+        """Return the event time of each row; all arguments have one entry per row, in the same order.
 
-        ``headers`` are needed only when a header holds the time.
+        ``headers`` are needed only if a header has the time.
         """
         source = self._source(rows, source_timestamps, headers)
         parsed = self._parsed(source)
@@ -240,7 +245,8 @@ class EventTime:
         return localised(source.cast(pa.timestamp("us"), safe=False), self.timezone)
 
     def _counted(self, count: pa.Array) -> pa.Array:
-        """Whole numbers as moments; those outside of the years 1 to 2199 as moments that are out of bounds."""
+        """Return whole numbers as moments. Clamp a number outside the years 1 to 2199 to a moment just outside them, so
+        that the later check of bounds refuses it."""
         unit = self.unit or TimeUnit.MILLISECONDS
         if unit is TimeUnit.NANOSECONDS:
             below = pc.subtract(pc.max_element_wise(count, -_LARGEST + 999, skip_nulls=False), 999)
@@ -269,7 +275,7 @@ class EventTime:
 
 
 def last_header(headers: pa.Array, name: str) -> pa.Array:
-    """Return the last header with a name of each record, as text; null without one, and where it is not UTF-8."""
+    """Return the last header with this name of each record, as text; null if there is none, or if it is not UTF-8."""
     pairs, records = pc.list_flatten(headers), pc.list_parent_indices(headers)
     named = pc.indices_nonzero(pc.fill_null(pc.equal(pc.struct_field(pairs, "key"), name), False))
     record, value = records.take(named), pc.struct_field(pairs, "value").take(named)
@@ -281,7 +287,7 @@ def last_header(headers: pa.Array, name: str) -> pa.Array:
 
 
 def _type_at(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """The type of a column, or of a member of structs by its path; None without such a one."""
+    """Return the type of a column, or of a nested field by its path; None if it does not exist."""
     if schema.get_field_index(path) >= 0:
         return schema.field(path).type
     first, *members = path.split(".")

@@ -1,4 +1,4 @@
-"""Patterns of times in text, such as ``%d/%b/%Y:%H:%M:%S %z``: what ``event_time.pattern`` may hold.
+"""Patterns of times in text, such as ``%d/%b/%Y:%H:%M:%S %z``, for ``event_time.pattern``.
 
     %Y        the year, four digits          %H  the hour, 00 to 23       %S  the second, two digits
     %m        the month, two digits          %I  the hour, 01 to 12       %f  the fraction of a second, 1 to 9 digits
@@ -7,7 +7,7 @@
     %d        the day, two digits
 
 With a dash, ``%-m %-d %-H %-I`` have one digit or two. Every other character stands for itself. Year, month and day are
-required; an hour, minute or second that is left out is 0.
+required; a missing hour, minute or second is 0.
 """
 
 import re
@@ -44,7 +44,7 @@ _NEEDS = {"minute": "hour", "second": "minute", "fraction": "second", "half": "h
 
 @dataclass(frozen=True)
 class TimePattern:
-    """One pattern; raises ``ValueError`` with what is wrong with one that cannot be used."""
+    """A pattern; raises ``ValueError`` with the reason if it cannot be used."""
 
     text: str
 
@@ -53,7 +53,8 @@ class TimePattern:
 
     @cached_property
     def regex(self) -> str:
-        """The pattern for whole texts as a regular expression of RE2, a named group for each part of the time."""
+        """Return the pattern as a regular expression of RE2 for a whole text, with a named group for each part of the
+        time."""
         pieces, names = [], set()
         for part in _PARTS.findall(self.text):
             if not part.startswith("%"):
@@ -73,7 +74,7 @@ class TimePattern:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The groups of ``regex``."""
+        """Return the names of the groups in ``regex``."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.regex))
 
 
