@@ -1,4 +1,4 @@
-"""Puts together, from several dataclasses or from rows, what people and programs look at.
+"""Builds views for users and programs from several dataclasses, or from rows of the database.
 
-All else that the Python functions return and ``--json`` prints are the dataclasses of the code themselves.
+All other values that the Python functions return and ``--json`` prints are dataclasses of the code itself.
 """

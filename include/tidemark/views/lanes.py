@@ -1,4 +1,4 @@
-"""Lanes: the chain of each partition, and where it is not done."""
+"""Lanes: the chain of each partition, with the parts that are not done."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,16 +7,16 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import PublishedRange
 from tidemark.model.partitions import moment_of
 
-WITH_LETTERS = 100  # manifests whose dead letters the page shows: receipts, and files, must be read
+WITH_LETTERS = 100  # manifests whose dead letters are shown; their receipts, or files, must be read
 
 
 @dataclass(frozen=True)
 class PartView:
-    """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (its process is dead), failed,
+    """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (the process is dead), failed,
     blocked or lost.
 
-    ``first_manifest`` is None for lost offsets; ``manifests`` says how many are in this state together, with so many
-    ``offsets``: neighbours, and in a picture also those that are near to each other.
+    A part joins adjacent ranges in one state, and in a picture also ranges that are close to each other. ``manifests``
+    and ``offsets`` count what is in this state. ``first_manifest`` is None for lost offsets.
     """
 
     start: int
@@ -29,7 +29,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class LettersPartView:
-    """Offsets ``[start, end)`` of one manifest in a lane with so many dead letters (``records``)."""
+    """Offsets ``[start, end)`` of one manifest in a lane; ``records`` is the number of dead letters in them."""
 
     start: int
     end: int
@@ -41,10 +41,10 @@ class LettersPartView:
 class LaneView:
     """The chain of one partition, offsets ``[start, end)``: done, except its ``parts``.
 
-    ``last_record_at`` is the timestamp of the newest published record in the source, None without one.
-    ``retired``: its log generation has ended. ``blocked`` says why nothing more is planned, until a person decides;
-    ``cut`` is true when that is since its log was truncated, else the topic is another one or gone. ``dead_letters``
-    are of the newest 100 manifests of the pipeline that have some.
+    ``last_record_at`` is the source's timestamp of the newest published record; None without one. ``retired``: its log
+    generation has ended. ``blocked`` says why nothing more is planned until you decide. ``cut`` is true if the reason
+    is that the log was truncated; otherwise the topic is another one or no longer exists. ``dead_letters`` are those of
+    the newest 100 manifests of the pipeline that have some.
     """
 
     topic: str
@@ -62,8 +62,8 @@ class LaneView:
 
 
 def lane_views(database: ManifestDatabase, pipeline_name: str, cells: int | None = None) -> list[LaneView]:
-    """The chains of a pipeline by topic and partition, an older log generation before the newer one. With ``cells`` a
-    chain has at most so many parts of each state, however many manifests there are."""
+    """Return the chains of a pipeline by topic and partition, an older log generation before the newer one. With
+    ``cells`` a chain has at most so many parts of each state, for any number of manifests."""
     parts: dict[int, list[PartView]] = {}
     for row in database.ranges.not_done(pipeline_name, cells):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
@@ -83,6 +83,6 @@ def lane_views(database: ManifestDatabase, pipeline_name: str, cells: int | None
 
 
 def _stamp(published: PublishedRange | None) -> datetime | None:
-    """Return when the last record of a range was written, by its timestamp; None also for a record without a
+    """Return the timestamp of the last record of a published range; None without a range, and for a record without a
     timestamp."""
     return None if published is None else moment_of(published.last.timestamp_ms)

@@ -1,4 +1,4 @@
-"""Manifests with the files that are published of them, their attempts and their history."""
+"""Views of manifests, with their published files, their attempts and their history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class ManifestView(Manifest):
 
 @dataclass(frozen=True)
 class AttemptView:
-    """One try at a manifest; ``objects`` counts what its receipt names, ``ended_at`` is None while it runs.
+    """One attempt at a manifest; ``objects`` counts the objects in its receipt, ``ended_at`` is None while it runs.
 
-    ``note`` says what people should know of an attempt that ended well: the same code had made other rows before.
+    ``note`` is what you should know of an attempt that ended well: the same code had made other rows before.
     """
 
     attempt: int
@@ -50,8 +50,10 @@ class EventView:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestHistoryView(ManifestView):
-    """One manifest with all its attempts and its history, oldest first; ``unknown_fields`` are those that the published
-    attempt has counted, ``expectations`` the counts of the newest attempt that has read the records.
+    """One manifest with all its attempts and its history, oldest first.
+
+    ``unknown_fields`` are those that the published attempt has counted; ``expectations`` are the counts of the newest
+    attempt that has a receipt.
     """
 
     attempts: tuple[AttemptView, ...]
@@ -63,7 +65,7 @@ class ManifestHistoryView(ManifestView):
 def manifest_views(
     database: ManifestDatabase, manifests: Sequence[Manifest], *, objects: bool = True
 ) -> list[ManifestView]:
-    """Manifests with the paths that are published of them, in the order given; without ``objects`` no path is read."""
+    """Return the manifests with their published paths, in the given order; without ``objects``, paths are not read."""
     paths: dict[tuple[int, ObjectKind], list[ObjectView]] = {}
     with_paths = [manifest.id for manifest in manifests] if objects else []
     for manifest_id, root, written in database.publications.objects(ids=with_paths):

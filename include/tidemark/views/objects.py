@@ -1,4 +1,4 @@
-"""The published files of a pipeline that readers may count."""
+"""Views of the published files of a pipeline, for readers."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ def object_views(
     sink: str | None = None,
     dead_letters: bool = False,
 ) -> list[ObjectView]:
-    """Return the objects that readers may count of a pipeline in one sink, by manifest and path.
+    """Return the published files of a pipeline in one sink, sorted by manifest and path.
 
-    The database knows the files of lakes. A table that names its files is asked, which needs the ``pipeline``, when it
-    is ``sink``, or no sink is a lake. Raises ``ConfigurationError`` without ``sink`` when several sinks have files, and
-    ``NotFound`` for an unknown sink.
+    The database knows the files of lakes. If ``sink`` is a table, or no sink is a lake, tables that name their files
+    are asked; only that needs the ``pipeline``. Raises ``ConfigurationError`` without ``sink`` if several sinks have
+    files, and ``NotFound`` for an unknown sink.
     """
     current = [known for known in database.sinks.known(pipeline_name) if known.is_current]
     if sink is not None:

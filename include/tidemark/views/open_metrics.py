@@ -1,6 +1,6 @@
 """Prints gauges of pipelines in the text format of OpenMetrics, which Prometheus and others scrape.
 
-Every value is of now, as the manifest database has it, and may go down: a replay counts its records again.
+Every value is the present one in the manifest database, and may go down: a replay counts its records again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True)
 class Measured:
-    """One pipeline; ``lag`` is None when its source was not heard."""
+    """The measured values of one pipeline; ``lag`` is None if its source did not answer."""
 
     view: PipelineView
     lag: Sequence[Lag] | None
@@ -59,7 +59,7 @@ def measured(database: ManifestDatabase, view: PipelineView, lag: Sequence[Lag] 
 
 
 def text(pipelines: Sequence[Measured]) -> str:
-    """All gauges of these pipelines; samples of a gauge stand together, as the format asks."""
+    """Return the text of all gauges of these pipelines; the samples of a gauge stand together, as the format needs."""
     gauges = {name: [f"# TYPE {name} gauge", f"# HELP {name} {help_}"] for name, help_ in HELP.items()}
     for pipeline in pipelines:
         for name, labels, value in _samples(pipeline):

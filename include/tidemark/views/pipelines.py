@@ -1,4 +1,4 @@
-"""Pipelines as the page lists them, and what people decided about one."""
+"""Views of pipelines, as the page lists them, and of decisions about one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ class PipelineView(Status):
     """One pipeline as the page in Airflow lists it: its status, how many ``manifests`` are in each state, and when
     the last one was done.
 
-    ``why_no_lag`` says why the source was not heard.
+    ``why_no_lag`` says why the lag is not known.
     """
 
     manifests: dict[str, int]
@@ -24,7 +24,7 @@ class PipelineView(Status):
 
 @dataclass(frozen=True)
 class DecisionView:
-    """A decision of a person about a pipeline: who, when, why, and one line for each thing that changed."""
+    """A decision about a pipeline: who, when, why, and one line for each thing that changed."""
 
     at: datetime
     actor: str
@@ -46,7 +46,7 @@ def pipeline_view(database: ManifestDatabase, status: Status, heard: Answer) -> 
 
 
 def decision_views(database: ManifestDatabase, pipeline_name: str) -> list[DecisionView]:
-    """Return the decisions of people about a pipeline, oldest first."""
+    """Return the decisions about a pipeline, oldest first."""
     return [
         DecisionView(row["at"], row["actor"], row["decision"], row["why"], tuple(row["lines"]), tuple(row["manifests"]))
         for row in database.decisions.of_pipeline(pipeline_name)
