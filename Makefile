@@ -136,7 +136,7 @@ lock: setup
 	@cd requirements && for name in tidemark installer registry readers browser site; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done; \
-	  for name in lineage spark-4.1.1 spark-4.2.0; do \
+	  for name in lineage $$(basename -s .in spark-*.in); do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url --no-deps $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars

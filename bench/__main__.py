@@ -45,6 +45,7 @@ from sandbox.services.postgres import Postgres, remove_home
 from sandbox.services.spark_server import SparkServer
 from tidemark.database.migrate import migrate
 from tidemark.errors import TidemarkError
+from tidemark.spark.jars import fitting_jars
 
 MESSAGES, QUICK_MESSAGES = 4_000_000, 200_000
 DECODED_SHARE = 40  # decoders get one of so many records
@@ -107,7 +108,7 @@ class Bench:
         task = {
             "pipeline": f"bench-{next(self._numbers)}",
             "master": master,
-            "jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+            "jars": ",".join(str(jar) for jar in sorted(fitting_jars(jars).glob("*.jar"))),
             "bootstrap_servers": self.broker.bootstrap_servers,
             "topic": topic,
             "output": str(folder / "lake"),

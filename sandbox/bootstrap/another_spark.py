@@ -12,13 +12,14 @@ from sandbox.errors import SandboxFailed
 
 
 def main(version: str) -> None:
-    """Fetch what is missing. Exits with 1 and a message if no lock file names the version."""
-    name = f"spark-{version}"
+    """Fetch what is missing. Exits with 1 and a message for a version that no lock file names."""
+    name = f"{jars.SPARK}{version}"
     try:
-        if name not in jars.OTHER_SPARKS:
-            known = ", ".join(other.removeprefix("spark-") for other in jars.OTHER_SPARKS)
+        others = [other for other in jars.sparks() if f"{jars.SPARK}{other}" != jars.spark_set()]
+        if version not in others:
             raise SandboxFailed(
-                f"there is no lock file for PySpark {version!r}", next_step=f"make test-spark VERSION=, one of {known}"
+                f"there is no lock file for PySpark {version!r}",
+                next_step=f"make test-spark VERSION=, one of {', '.join(others)}",
             )
         jars.fetch_for_tests(name, STATE)
         print(packages_of(name))

@@ -53,7 +53,7 @@ def check_java() -> list[str]:
     if settings.returncode != 0 or version is None:
         return [f"{java} does not run: {settings.stderr.strip()[:200]}\n  {INSTALL_JAVA}"]
     if version[1] not in JAVA_VERSIONS:
-        return [f"Spark 4.0 runs on Java 17 or 21, {java} is Java {version[1]}\n  {INSTALL_JAVA}"]
+        return [f"Spark runs on Java 17 or 21, {java} is Java {version[1]}\n  {INSTALL_JAVA}"]
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True).stdout
     if "jdk.incubator.vector" not in modules:
         return [f"{java} lacks the module jdk.incubator.vector, which Spark needs\n  {INSTALL_JAVA}"]

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.install import REQUIREMENTS, VENV, Stamp
@@ -18,7 +19,8 @@ from sandbox.bootstrap.install import REQUIREMENTS, VENV, Stamp
 JARS = STATE / "jars"
 STAMP = Stamp(JARS / "classes-stamp", REQUIREMENTS / "tidemark.lock")
 LOG = STATE / "logs" / "spark-classes.log"
-FILES = "spark-classes-*"  # as in tidemark/spark/classes.py, which cannot be imported before the packages are installed
+# As in tidemark/spark/classes.py, which is not imported before the packages are there.
+FILES = f"spark-classes-{version('pyspark')}-*"
 
 
 def make_beside() -> None:

@@ -1,8 +1,11 @@
 """Jars that PySpark lacks: Kafka, its connector, readers of Iceberg tables, Flink; in `<state>/jars/<set>/`.
 
-The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256. Four
-processes fetch just these files, without resolving dependencies: 4 s instead of 53. A file that differs from the lock
-is an error. `jars/ivy.xml` names the direct dependencies; `relock` writes the lock file from it.
+The connector for a PySpark lies in `<state>/jars/spark/<version>`: `<state>/jars/spark` is TIDEMARK_SPARK_JARS.
+
+The Apache Ivy of PySpark fetches them, so Maven is not needed. `jars/jars.lock` names every file with its SHA-256; the
+connectors are in `include/tidemark/spark/jars.txt`. Four processes fetch just these files, without resolving
+dependencies: 4 s instead of 53. A file that differs from the lock is an error. `jars/ivy.xml` names the direct
+dependencies; `relock` writes the lock files from it.
 """
 
 import fcntl
@@ -24,15 +27,16 @@ from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
 LOCK = CHECKOUT / "jars" / "jars.lock"
-SETS = ("kafka", "spark")  # in every checkout; a test or `make bench` that needs another set fetches it
-OTHER_SPARKS = ("spark-4.1.1", "spark-4.2.0")  # sets and lock files of `make test-spark`
-# On 2 cores four processes take half the time of two, and eight are not faster: the rest is the start of the JVMs.
+# Spark's Kafka connector for each PySpark that Tidemark is run with, in sets `spark-VERSION`: the package has it, too.
+LOCK_OF_SPARK = CHECKOUT / "include" / "tidemark" / "spark" / "jars.txt"
+SPARK = "spark-"
+# On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
 
 
 @dataclass(frozen=True, order=True)
 class Jar:
-    """One locked file: ``SET ORGANISATION NAME REVISION SHA256 [CLASSIFIER]`` on a line of the lock."""
+    """One locked file: ``SET ORGANISATION NAME REVISION SHA256 [CLASSIFIER]`` on a line of a lock."""
 
     set: str
     organisation: str
@@ -56,7 +60,7 @@ class Jar:
         """Read one line of the lock. Raises ``SandboxFailed`` unless it has five or six words."""
         words = line.split()
         if len(words) not in (5, 6):
-            raise SandboxFailed(f"{LOCK.name} has a line that names no jar: {line}", next_step="make lock")
+            raise SandboxFailed(f"a lock of jars has a line that names no jar: {line}", next_step="make lock")
         return cls(*words)
 
     def __str__(self) -> str:
@@ -64,26 +68,40 @@ class Jar:
 
 
 def locked() -> list[Jar]:
-    return [Jar.parse(line) for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for path in (LOCK, LOCK_OF_SPARK) for line in path.read_text().splitlines()]
+    return [Jar.parse(line) for line in lines if line and not line.startswith("#")]
 
 
-def ensure(state: Path, sets: Sequence[str] = SETS) -> None:
-    """Fetch missing jars into ``<state>/jars`` and remove jars that the lock file does not name."""
+def sparks() -> list[str]:
+    """The versions of PySpark that have a set."""
+    return sorted({jar.set.removeprefix(SPARK) for jar in locked() if jar.set.startswith(SPARK)})
+
+
+def spark_set() -> str:
+    """The set with the connector for the PySpark that this process has."""
+    return f"{SPARK}{version('pyspark')}"
+
+
+def folder_of(name: str, state: Path) -> Path:
+    """The folder with the jars of a set."""
+    return state / "jars" / (f"spark/{name.removeprefix(SPARK)}" if name.startswith(SPARK) else name)
+
+
+def ensure(state: Path, sets: Sequence[str] = ()) -> None:
+    """Fetch missing jars into ``<state>/jars`` and remove jars that the lock files do not name.
+
+    Without ``sets`` those of every checkout; who needs another set, a test or `make bench`, fetches it.
+    """
+    sets = sets or ("kafka", spark_set())
     jars = [jar for jar in locked() if jar.set in sets]
-    missing = [jar for jar in jars if not (state / "jars" / jar.set / jar.file_name).exists()]
+    missing = [jar for jar in jars if not (folder_of(jar.set, state) / jar.file_name).exists()]
     if missing:
         _fetch(missing, state)
     for name in sets:
         wanted = {jar.file_name for jar in jars if jar.set == name}
-        for path in (state / "jars" / name).glob("*"):
+        for path in folder_of(name, state).glob("*"):
             if path.name not in wanted:
                 path.unlink()
-
-
-def spark_set() -> str:
-    """Return the set with the connector for the PySpark of this process."""
-    other = f"spark-{version('pyspark')}"
-    return other if other in OTHER_SPARKS else "spark"
 
 
 def fetch_for_tests(name: str, state: Path) -> Path:
@@ -91,7 +109,7 @@ def fetch_for_tests(name: str, state: Path) -> Path:
     with (_made(state) / "jars-for-tests.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ensure(state, [name])
-    return state / "jars" / name
+    return folder_of(name, state)
 
 
 def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
@@ -110,10 +128,11 @@ def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
 
 
 def relock(state: Path) -> None:
-    """Write `jars.lock` from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
+    """Write both lock files from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
-    sparks = {"spark": pyspark_jars(), **{name: packages_of(name, state) / "pyspark" / "jars" for name in OTHER_SPARKS}}
-    shipped = {name: {path.name for path in folder.glob("*.jar")} for name, folder in sparks.items()}
+    others = [f"{SPARK}{each}" for each in sparks() if f"{SPARK}{each}" != spark_set()]
+    folders = {spark_set(): pyspark_jars(), **{name: packages_of(name, state) / "pyspark" / "jars" for name in others}}
+    shipped = {name: {path.name for path in folder.glob("*.jar")} for name, folder in folders.items()}
     resolved: list[Jar] = []
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         pattern = f"{scratch}/[conf]/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
@@ -125,7 +144,11 @@ def relock(state: Path) -> None:
             # Spark has its own copy of the other jars, and two versions of one class must not meet.
             if jar.file_name not in shipped.get(jar.set, ()):
                 resolved.append(jar)
-    LOCK.write_text("\n".join([*header, *map(str, sorted(resolved))]) + "\n")
+    lines = {path: [*above] for path, above in ((LOCK, header), (LOCK_OF_SPARK, []))}
+    for jar in sorted(resolved):
+        lines[LOCK_OF_SPARK if jar.set.startswith(SPARK) else LOCK].append(str(jar))
+    for path, text in lines.items():
+        path.write_text("\n".join(text) + "\n")
 
 
 def _fetch(jars: list[Jar], state: Path) -> None:
@@ -147,7 +170,7 @@ def _fetch(jars: list[Jar], state: Path) -> None:
         for jar in jars:
             words = (jar.organisation, jar.name, jar.revision, jar.classifier)
             path = Path(scratch, f"{'__'.join(filter(None, words))}.jar")
-            _keep(jar, path, _made(state / "jars" / jar.set) / jar.file_name)
+            _keep(jar, path, _made(folder_of(jar.set, state)) / jar.file_name)
 
 
 def _keep(jar: Jar, fetched: Path, home: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_commands_of_its_readme_publish_the_records(
     settings, shell, jars, run, results = re.findall(
         r"^```sh\n(.*?)^```", (project / "README.md").read_text(), re.DOTALL | re.MULTILINE
     )
-    assert "org.apache.spark" in jars
+    assert "tidemark spark jars" in jars
     (project / "jars").mkdir()
     (project / "jars" / "spark").symlink_to(spark_jars)  # fetched once, by the set-up of this checkout
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK", "AIRFLOW"))}

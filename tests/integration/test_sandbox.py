@@ -288,7 +288,7 @@ def test_the_check_of_the_machine_refuses_a_java_that_spark_cannot_run_on(tmp_pa
     env = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = check_machine(env)
     assert done.returncode == 2
-    assert f"Spark 4.0 runs on Java 17 or 21, {fake} is Java 11" in done.stderr
+    assert f"Spark runs on Java 17 or 21, {fake} is Java 11" in done.stderr
 
 
 def test_the_check_of_the_machine_sees_a_lock_that_is_held_and_forgets_one_that_is_not(

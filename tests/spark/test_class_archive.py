@@ -13,6 +13,7 @@ import pytest
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.bootstrap.jars import java
 from tidemark.spark.classes import class_archive
+from tidemark.spark.jars import fitting_jars
 from tidemark.spark.java import java_options
 
 pytestmark = pytest.mark.timeout(600)  # a start of Spark takes 10 s, ten times that on a busy machine
@@ -55,7 +56,7 @@ def test_a_jvm_of_few_records_has_one_compiler_and_takes_most_of_sparks_classes_
 def test_the_command_makes_an_archive_once(spark_jars: Path, tmp_path: Path) -> None:
     jars = tmp_path / "jars" / "spark"
     jars.mkdir(parents=True)
-    for jar in spark_jars.glob("*.jar"):
+    for jar in fitting_jars(spark_jars).glob("*.jar"):
         (jars / jar.name).symlink_to(jar)
     command = [sys.executable, "-m", "tidemark.cli", "spark", "classes", "--json"]
     variables = {**os.environ, "TIDEMARK_SPARK_JARS": str(jars), "TIDEMARK_HOME": str(tmp_path)}

@@ -1,6 +1,7 @@
 """The archive of Spark's classes is made beside the first run that wants it: once, and anew after a kill."""
 
 import multiprocessing
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from sandbox.bootstrap import classes
 from sandbox.bootstrap.install import Stamp
 
+ARCHIVE = f"spark-classes-{version('pyspark')}-1-8.jsa"
 # In place of `tidemark spark classes`: slow, and it tells that it was called.
 PROGRAM = """#!/bin/sh
 echo made >> "$TIDEMARK_SPARK_JARS/calls"
 sleep 0.3
-echo classes > "$TIDEMARK_SPARK_JARS/../spark-classes-1-8.jsa"
-"""
+echo classes > "$TIDEMARK_SPARK_JARS/../ARCHIVE"
+""".replace("ARCHIVE", ARCHIVE)
 
 
 @pytest.fixture
@@ -39,17 +41,17 @@ def test_of_two_that_want_it_at_once_one_makes_it_and_both_wait(jars: Path) -> N
     for each in both:
         each.join()
         assert each.exitcode == 0
-        assert (jars / "spark-classes-1-8.jsa").exists()
+        assert (jars / ARCHIVE).exists()
     assert calls(jars) == 1
 
 
 def test_what_a_killed_one_left_is_removed_and_it_is_made_anew(jars: Path) -> None:
-    left = jars / "spark-classes-abc"
+    left = jars / ARCHIVE.removesuffix(".jsa")
     left.mkdir()
     (left / "classes").write_text("half")
     classes.make()
     assert not left.exists()
-    assert (jars / "spark-classes-1-8.jsa").exists()
+    assert (jars / ARCHIVE).exists()
 
 
 def test_where_java_makes_none_the_next_run_tries_again(jars: Path) -> None:

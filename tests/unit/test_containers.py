@@ -113,9 +113,16 @@ def test_what_the_stage_of_the_jars_copies_is_all_that_its_command_imports(tmp_p
     statements = [statement.strip() for statement in code.split(";")]
     assert statements[-1].startswith("ensure("), "which asks the network"
     environment = dict(word.split("=", 1) for word in variables.split())
-    python = [sys.executable, "-S", "-c", "; ".join([*statements[:-1], "print(ensure.__module__)"])]
+    python = [
+        sys.executable,
+        "-S",
+        "-c",
+        "; ".join(
+            [*statements[:-1], "from sandbox.bootstrap.jars import sparks", "print(ensure.__module__, sparks()[0])"]
+        ),
+    ]
     done = subprocess.run(python, cwd=tmp_path, env=environment, text=True, capture_output=True)
-    assert (done.stdout, done.stderr) == ("sandbox.bootstrap.jars\n", "")
+    assert (done.stdout, done.stderr) == (f"sandbox.bootstrap.jars {sandbox_jars.sparks()[0]}\n", "")
 
 
 def test_the_jars_of_the_image_are_fetched_and_found_where_the_code_says() -> None:
@@ -123,7 +130,7 @@ def test_the_jars_of_the_image_are_fetched_and_found_where_the_code_says() -> No
     assert callable(sandbox_jars.ensure)
     [(source, target)] = re.findall(r"--from=jars \S+ (\S+) (\S+)$", DOCKERFILE, re.MULTILINE)
     assert source == "/tmp/fetched/jars/spark"
-    assert sandbox_jars.SETS.count("spark") == 1
+    assert sandbox_jars.folder_of(sandbox_jars.spark_set(), Path("/tmp/fetched")).parent == Path(source)
     assert f"TIDEMARK_SPARK_JARS=/opt/tidemark/{target}" in DOCKERFILE
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from sandbox.bootstrap.jars import OTHER_SPARKS
+from sandbox.bootstrap.jars import locked as locked_jars
+from sandbox.bootstrap.jars import sparks
 from tests.road.page import chapters
 from tests.ui.pictures import PICTURES
 from tidemark import __version__
@@ -65,9 +66,8 @@ def locked(package: str) -> str:
 
 def jar(group: str, name: str) -> str:
     """The version of a jar in the lock."""
-    match = re.search(rf"^\w+ {re.escape(group)} {re.escape(name)} (\S+)", text("jars/jars.lock"), re.MULTILINE)
-    assert match, name
-    return match[1]
+    [revision] = {jar.revision for jar in locked_jars() if (jar.organisation, jar.name) == (group, name)}
+    return revision
 
 
 def test_the_core_is_read_in_a_morning() -> None:
@@ -224,15 +224,21 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 
 
 def test_spark_has_one_version_everywhere() -> None:
-    pinned = {locked("pyspark"), locked("pyspark-client"), jar("org.apache.spark", "spark-sql-kafka-0-10_2.13")}
-    assert pinned == {jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13")}
+    assert locked("pyspark") == locked("pyspark-client")
+    jars = [jar for jar in locked_jars() if jar.set.startswith("spark-")]
+    assert {jar.revision for jar in jars if jar.organisation == "org.apache.spark"} == set(sparks())
+    assert all(jar.set == f"spark-{jar.revision}" for jar in jars if jar.organisation == "org.apache.spark")
 
 
 def test_the_package_takes_each_pyspark_that_is_tested() -> None:
     assert set(re.findall(r'"pyspark(?:-client|\[\w+\])?([^"\w-][^"]*)"', text("pyproject.toml"))) == {">=4.0,<4.3"}
-    for name in OTHER_SPARKS:
-        pinned = re.findall(r"^(pyspark\S*)==(\S+)", text(f"requirements/{name}.lock"), re.MULTILINE)
-        assert pinned == [(each, name.removeprefix("spark-")) for each in ("pyspark", "pyspark-client")]
+    own = locked("pyspark")
+    assert own in sparks()
+    for version in sparks():
+        file = "tidemark" if version == own else f"spark-{version}"
+        pinned = re.findall(r"^(pyspark\S*)==(\S+)", text(f"requirements/{file}.lock"), re.MULTILINE)
+        assert pinned == [(each, version) for each in ("pyspark", "pyspark-client")]
+        assert version in text("docs/operations.md").split("## Another version of Spark")[1].split("\n## ")[0]
 
 
 def test_the_license_is_apaches_and_the_package_says_so() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sandbox.bootstrap.checkout import CHECKOUT
-from sandbox.bootstrap.jars import OTHER_SPARKS, locked
 from tidemark.cli.main import main
 from tidemark.operations.new_project import FILES, files_of, providers_with_projects
 
@@ -61,20 +59,10 @@ def test_its_dag_files_are_those_of_the_checkout(each_project: Path) -> None:
     assert contents(each_project / "dags") == dags
 
 
-def test_its_readme_names_the_files_and_the_jars_that_there_are(each_project: Path) -> None:
+def test_its_readme_names_the_files_that_there_are(each_project: Path) -> None:
     text = (each_project / "README.md").read_text()
     named = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
     assert sorted([*named, "README.md", ".gitignore"]) == sorted(contents(each_project))
-    [cases] = re.findall(r"^case \$spark in .* esac$", text, re.MULTILINE)
-    fetched = [tuple(words.split()) for words in re.findall(r'"(org\.[^"]+)"', text)]
-    for spark in ("spark", *OTHER_SPARKS):
-        jars = {(jar.organisation, jar.name, jar.revision) for jar in locked() if jar.set == spark}
-        [version] = {revision for organisation, _, revision in jars if organisation == "org.apache.spark"}
-        assert spark in ("spark", f"spark-{version}")
-        script = f"spark={version}; {cases}; echo $kafka $pool"
-        kafka, pool = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-        words = {"$spark": version, "$kafka": kafka, "$pool": pool}
-        assert {(organisation, name, words[revision]) for organisation, name, revision in fetched} == jars
 
 
 def test_its_settings_are_kept_out_of_git_and_name_the_folders_of_the_project(each_project: Path) -> None:

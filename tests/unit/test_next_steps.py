@@ -191,6 +191,10 @@ TAKEN_BY = {
         "integration/test_at_work.py",
         "test_an_attempt_at_work_is_taken_over_only_when_a_person_says_so",
     ),
+    "spark jars": (
+        "integration/test_spark_jars.py",
+        "test_jars_of_another_version_are_named_and_fitting_ones_fetched_once",
+    ),
     "spark serve": (
         "spark/test_spark_server.py",
         "test_doctor_finds_on_the_server_the_connections_that_tasks_get",

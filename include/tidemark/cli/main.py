@@ -70,6 +70,7 @@ COMMANDS = {
         "monitor metrics": ("metrics", "Print gauges for monitoring, as OpenMetrics text."),
         "monitor notify": ("notify", "Send notices: when a problem begins, and when it is over."),
         "spark serve": ("prepare", "Run a Spark Connect server for manifests."),
+        "spark jars": ("prepare", "Fetch the connector's jars that fit PySpark."),
         "spark classes": ("prepare", "Store Spark's classes: each Spark starts sooner."),
         "print member": ("prepare", "Print the pipeline file of one topic of a group."),
         "print schema": ("prepare", "Print the JSON Schema of pipeline files."),
@@ -82,7 +83,7 @@ GROUPS = {
     "retire": "Give up what the files no longer have: pipeline, sink.",
     "db": "Care for the manifest database: migrate, adopt.",
     "monitor": "Tell other programs the state of pipelines: metrics, notify.",
-    "spark": "Have Spark ready sooner: serve, classes.",
+    "spark": "Have Spark ready: serve, jars, classes.",
     "print": "Print what files and editors need: member, schema, completion.",
 }
 
@@ -203,7 +204,7 @@ def main() -> None:
     TIDEMARK_PIPELINES     folder of pipeline files (default: include/pipelines)
     TIDEMARK_HOME          where relative lake roots start (default: this folder)
     TIDEMARK_SPARK_JARS    folder with Spark's Kafka connector
-                           (make setup fills .tidemark/jars/spark)
+                           (tidemark spark jars fills it)
     TIDEMARK_SPARK_MASTER  where Spark works, such as spark://host:7077
                            (default: local[*])
     TIDEMARK_SPARK_REMOTE  a Spark Connect server that stays up and does the

@@ -32,6 +32,7 @@ from tidemark.pipeline.group import Group, shared_settings
 from tidemark.pipeline.loader import find, find_file, load_each, load_or_error, member, name_in, values_of_member
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Pipeline, json_schema
+from tidemark.spark.jars import fetch_jars
 
 commands = Commands()
 
@@ -304,6 +305,21 @@ def spark_server(
     os.execve(arguments[0], arguments, variables)  # noqa: S606 - no shell is meant
 
 
+@commands.command("spark jars")
+@click.option("--repository", metavar="URL", help="A Maven repository in place of Maven Central.")
+@common_options
+@click.pass_obj
+def spark_jars(environment: Environment, repository: str | None, as_json: bool) -> None:
+    """Fetch the connector's jars that fit PySpark.
+
+    They go into the folder of PySpark's version in TIDEMARK_SPARK_JARS, such as jars/spark/4.1.1, and each is compared
+    with the SHA-256 of the published one. Spark takes the jars of the PySpark that is installed, so those of the next
+    version may lie beside them before an upgrade. Needs Java and no Maven. Quick when they are there.
+    """
+    folder = fetch_jars(_jars_folder(environment, "into which they go"), repository)
+    echo(json_text({"jars": str(folder)}) if as_json else folder)
+
+
 @commands.command("spark classes")
 @common_options
 @click.pass_obj
@@ -317,9 +333,7 @@ def spark_classes(environment: Environment, as_json: bool) -> None:
     from tidemark.spark.classes import class_archive, make_class_archive
     from tidemark.spark.session import JAVA_OPTIONS, open_session  # takes 0.5 s to import
 
-    jars = environment.spark_jars
-    if jars is None:
-        raise click.UsageError("TIDEMARK_SPARK_JARS names no folder, beside which the archive would lie")
+    jars = _jars_folder(environment, "beside which the archive would lie")
     path = class_archive(jars)
     if path is None:
         log.note("Java stores the classes that Spark loads, in about 20 s")
@@ -328,3 +342,9 @@ def spark_classes(environment: Environment, as_json: bool) -> None:
             jars, lambda options: open_session("local[2]", jars, spark_log, conf={JAVA_OPTIONS: options})
         )
     echo(json_text({"archive": str(path)}) if as_json else path)
+
+
+def _jars_folder(environment: Environment, what: str) -> Path:
+    if environment.spark_jars is None:
+        raise click.UsageError(f"TIDEMARK_SPARK_JARS names no folder, {what}")
+    return environment.spark_jars

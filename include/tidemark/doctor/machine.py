@@ -14,6 +14,7 @@ from tidemark.environment import Environment
 from tidemark.kinds import KINDS, PROVIDERS
 from tidemark.model.findings import Finding, disk_space, failed, ok, warning
 from tidemark.sources.registry import connectors
+from tidemark.spark.jars import FETCH, fitting_jars, of_other_version, step_to_jars, versions_of, without_jars
 
 PYTHON = ((3, 11), (3, 14))  # [first, end), as requires-python in pyproject.toml
 JAVA = ("17", "21")
@@ -68,7 +69,7 @@ def java() -> Iterator[Finding]:
     if match is None:
         yield failed("java", f"{command} does not run", install)
     elif match[1] not in JAVA:
-        yield failed("java", f"{command} is Java {match[1]}; Spark 4.0 runs on 17 or 21", install)
+        yield failed("java", f"{command} is Java {match[1]}; Spark runs on 17 or 21", install)
     elif VECTORS not in _java(command, "--list-modules"):
         yield failed("java", f"{command} lacks the module {VECTORS}, which Spark needs", install)
     else:
@@ -101,27 +102,22 @@ def packages() -> Iterator[Finding]:
 
 
 def jars(folder: Path | None) -> Iterator[Finding]:
-    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
-    wanted = version("pyspark")
-    needed = connectors()
+    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
+    wanted, needed = version("pyspark"), connectors()
     if folder is None:
         names = " and the ".join(connector.name for connector in needed)
         yield warning(
             "spark jars",
             f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
-            "set it to a folder with the connector; make setup fills .tidemark/jars/spark",
+            f"set it to a folder, then: {FETCH}",
         )
         return
+    fitting = fitting_jars(folder)
     for name in (name for connector in needed for name in connector.jars):
-        files = folder.glob(f"{name}-*.jar")
-        versions = sorted(file.name.removeprefix(f"{name}-").removesuffix(".jar") for file in files)
+        versions = versions_of(name, fitting)
         if versions == [wanted]:
             yield ok("spark jars", f"{name} {wanted}")
-        elif not versions:
-            yield failed(
-                "spark jars", f"{name} is not in {folder}", f"put {name}-{wanted}.jar there; make setup does it"
-            )
+        elif versions:
+            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
         else:
-            message = f"{name} has version {', '.join(versions)}, PySpark is {wanted}"
-            step = f"keep only {name}-{wanted}.jar there; make setup does it"
-            yield failed("spark jars", message, step)
+            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())

@@ -7,17 +7,17 @@ crash it. So the name contains the size, and a hash of what the archive was made
 
 import hashlib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tidemark.errors import WorkFailed
-from tidemark.spark.java import NO_WORD
+from tidemark.spark.java import NO_WORD, java_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,20 +32,20 @@ def class_archive(jars: Path | None) -> Path | None:
     """Return the archive for the Java and the PySpark of this machine, or None. ``jars`` is the folder of the jars."""
     if jars is None:
         return None
-    for path in jars.parent.glob(f"{PREFIX}{_made_from()}-*{ENDING}"):
-        with suppress(FileNotFoundError):  # another process has just replaced it
+    for path in jars.parent.glob(f"{_prefix()}{_made_from()}-*{ENDING}"):
+        with suppress(FileNotFoundError):  # another process has just put a new one in its place
             if path.name.endswith(f"-{path.stat().st_size}{ENDING}"):
                 return path.resolve()
     return None
 
 
 def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
-    """Make the archive, and remove any other. This process must not have opened a session, and must not open one later.
+    """Make the archive, in place of any other for this PySpark.
 
-    ``open_session`` opens a session whose JVM also has these options of Java. Raises ``WorkFailed`` if Java wrote no
-    archive.
+    This process must not have opened a session, and opens no more. ``open_session`` opens one whose JVM has these
+    options of Java too. Raises ``WorkFailed`` when Java wrote nothing.
     """
-    with TemporaryDirectory(prefix=PREFIX, dir=jars.parent) as folder:
+    with TemporaryDirectory(prefix=_prefix(), dir=jars.parent) as folder:
         written = Path(folder, "classes").resolve()
         _use(open_session(f"-XX:ArchiveClassesAtExit='{written}' {NO_WORD}"))
         if not written.exists() or not written.stat().st_size:
@@ -55,9 +55,9 @@ def make_class_archive(jars: Path, open_session: OpenSession) -> Path:
             )
         with written.open("rb") as file:
             os.fsync(file.fileno())
-        for older in jars.parent.glob(f"{PREFIX}*{ENDING}"):
+        for older in jars.parent.glob(f"{_prefix()}*{ENDING}"):
             older.unlink()
-        path = jars.parent / f"{PREFIX}{_made_from()}-{written.stat().st_size}{ENDING}"
+        path = jars.parent / f"{_prefix()}{_made_from()}-{written.stat().st_size}{ENDING}"
         written.rename(path)
     return path
 
@@ -84,10 +84,13 @@ def _use(session: "SparkSession") -> None:
     jvm.wait(WRITTEN_S)
 
 
+def _prefix() -> str:
+    return f"{PREFIX}{version('pyspark')}-"
+
+
 def _made_from() -> str:
-    """Return a hash of the Java and the PySpark that a session of this process has."""
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    """A word for the Java and the PySpark that a session of this process has."""
+    java = Path(java_command())
     spark = find_spec("pyspark")
     parts = [str(spark and spark.origin)]
     for path in (java, Path(str(spark and spark.origin)).with_name("version.py")):

@@ -1,7 +1,8 @@
-"""Chooses compilers and garbage collector of a driver's JVM on this machine, unless the user has chosen them."""
+"""Finds Java, and chooses compilers and garbage collector of a driver's JVM here, where nobody else has."""
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 # Java's second compiler takes longer for a method than a short job uses the method. Up to a million records, a job is
@@ -23,6 +24,12 @@ _COLLECTOR = re.compile(r"-XX:[+]Use\w+GC\b")  # Java does not start with two co
 _YOUNG = re.compile(r"-Xmn|-XX:(Max)?New(Size|Ratio)")
 _ARCHIVE = re.compile(r"-XX:SharedArchiveFile|-XX:ArchiveClassesAtExit|-Xshare")
 NO_WORD = "-Xlog:cds*=off"  # otherwise Java says on standard output that an archive does not fit
+
+
+def java_command() -> str:
+    """The `java` of JAVA_HOME, or of the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java") or "java"
 
 
 def java_options(given: str, records: int | None, classes: Path | None = None) -> str:

@@ -26,6 +26,7 @@ from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 from tidemark.errors import ConfigurationError, Unavailable
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.classes import class_archive
+from tidemark.spark.jars import fitting_jars, refuse_other_versions, step_to_jars
 from tidemark.spark.java import java_options
 from tidemark.spark.reach import problem_with_address
 from tidemark.spark.shipped import is_local, package_zip
@@ -56,12 +57,11 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
         "spark.redaction.regex": REDACTED,
     }
     if jars is not None:
-        files = sorted(jars.glob("*.jar"))
+        fitting = fitting_jars(jars)
+        files = sorted(fitting.glob("*.jar"))
         if not files:
-            raise ConfigurationError(
-                f"there are no jars in {jars}",
-                next_step="make setup fetches them; TIDEMARK_SPARK_JARS names the folder",
-            )
+            raise ConfigurationError(f"there are no jars in {fitting}", next_step=step_to_jars())
+        refuse_other_versions(fitting)
         settings["spark.jars"] = ",".join(str(file.resolve()) for file in files)
     return settings
 
