@@ -92,7 +92,7 @@ def test_an_archive_is_used_only_whole_and_for_the_java_that_wrote_it(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     assert class_archive(None) is None
     assert class_archive(jars) is None
-    archive = jars.parent / f"spark-classes-{classes._made_from()}-4.jsa"
+    archive = jars.parent / f"{classes._prefix()}{classes._made_from()}-4.jsa"
     archive.write_bytes(b"1234")
     assert class_archive(jars) == archive
     archive.write_bytes(b"123")
