@@ -87,6 +87,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "sinks/formats/base.py": (),
     "providers/topic/schema.py": (),
     "spark/classes.py": ("pyspark",),
+    "spark/jars.py": ("pyspark",),
     "spark/frames.py": (),  # the modules of a pipeline's own code
     "spark/probe.py": ("pyarrow", "pyspark", "psycopg"),
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),

@@ -27,6 +27,7 @@ from tidemark.pipeline.loader import find, load_each, member
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.sources.registry import open_source
+from tidemark.spark import jars
 from tidemark.spark.engines import engine_of
 
 MANY = 10  # members of a group; above it, a Spark server that stays up pays off
@@ -144,6 +145,7 @@ def _checks(
 ) -> Iterator[Check]:
     """Yield the checks one by one, so that Spark is imported only for its own checks."""
     yield from machine.checks(environment)
+    yield from jars.checks(environment.spark_jars)
     yield from database.checks(environment)
     yield from of_airflow
     yield from source.checks(pipelines, lookup)

@@ -1,4 +1,4 @@
-"""This machine: Python, Java, packages, Spark's jars, free disk space."""
+"""This machine: Python, Java, packages, free disk space."""
 
 import os
 import re
@@ -12,9 +12,7 @@ from pathlib import Path
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
 from tidemark.kinds import KINDS, PROVIDERS
-from tidemark.model.findings import Finding, disk_space, failed, ok, warning
-from tidemark.sources.registry import connectors
-from tidemark.spark.jars import FETCH, fitting_jars, of_other_version, step_to_jars, versions_of, without_jars
+from tidemark.model.findings import Finding, disk_space, failed, ok
 
 PYTHON = ((3, 11), (3, 14))  # [first, end), as requires-python in pyproject.toml
 JAVA = ("17", "21")
@@ -28,7 +26,6 @@ def checks(environment: Environment) -> list[Check]:
         Check("java", java, 2 * JAVA_TIMEOUT_S + 1),
         Check("pyspark", packages),
         Check("providers", providers),
-        Check("spark jars", lambda: jars(environment.spark_jars)),
         Check("home", lambda: disk_space("home", environment.home)),
     ]
 
@@ -99,25 +96,3 @@ def packages() -> Iterator[Finding]:
             f"pyspark is {spark} and pyspark-client {client}; they share a folder and overwrite each other",
             f"pip install pyspark-client=={spark}, then pip install --force-reinstall --no-deps pyspark=={spark}",
         )
-
-
-def jars(folder: Path | None) -> Iterator[Finding]:
-    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
-    wanted, needed = version("pyspark"), connectors()
-    if folder is None:
-        names = " and the ".join(connector.name for connector in needed)
-        yield warning(
-            "spark jars",
-            f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
-            f"set it to a folder, then: {FETCH}",
-        )
-        return
-    fitting = fitting_jars(folder)
-    for name in (name for connector in needed for name in connector.jars):
-        versions = versions_of(name, fitting)
-        if versions == [wanted]:
-            yield ok("spark jars", f"{name} {wanted}")
-        elif versions:
-            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
-        else:
-            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())

@@ -1,4 +1,4 @@
-"""The jars of Spark's Kafka connector that fit the installed PySpark: where they are, and how they are fetched.
+"""The jars of Spark's connectors that fit the installed PySpark: their folder, and how they are fetched.
 
 ``jars.txt`` is the table of the versions of PySpark that Tidemark was run with: their jars, and the SHA-256 of each. It
 is a part of ``jars/jars.lock`` that users need, too, and `make lock` writes it.
@@ -7,6 +7,7 @@ is a part of ``jars/jars.lock`` that users need, too, and `make lock` writes it.
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
+from tidemark.doctor.checks import Check
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.model.findings import Finding, failed, ok, warning
+from tidemark.sources.registry import connectors
 from tidemark.spark.java import java_command
 
 FETCH = "tidemark spark jars"
@@ -78,6 +82,32 @@ def refuse_other_versions(folder: Path) -> None:
         versions = versions_of(name, folder)
         if versions not in ([], [wanted]):
             raise ConfigurationError(of_other_version(name, versions, folder), next_step=step_to_jars())
+
+
+def checks(folder: Path | None) -> list[Check]:
+    return [Check("spark jars", lambda: findings_of_jars(folder))]
+
+
+def findings_of_jars(folder: Path | None) -> Iterator[Finding]:
+    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
+    wanted, needed = version("pyspark"), connectors()
+    if folder is None:
+        names = " and the ".join(connector.name for connector in needed)
+        yield warning(
+            "spark jars",
+            f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
+            f"set it to a folder, then: {FETCH}",
+        )
+        return
+    fitting = fitting_jars(folder)
+    for name in (name for connector in needed for name in connector.jars):
+        versions = versions_of(name, fitting)
+        if versions == [wanted]:
+            yield ok("spark jars", f"{name} {wanted}")
+        elif versions:
+            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
+        else:
+            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())
 
 
 def of_other_version(name: str, versions: list[str], folder: Path) -> str:

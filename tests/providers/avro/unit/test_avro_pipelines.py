@@ -146,7 +146,7 @@ def test_the_key_of_a_registry_is_pinned_and_another_one_is_refused_with_the_way
     with pytest.raises(ConfigurationError) as refused:
         pinned(first, lookup, stored_schemas(wider))
     assert "sink postgres has one row for each id, which was the record's key" in str(refused.value)
-    assert "its schema has id, key_region now" in str(refused.value)
+    assert "the key's schema has id, key_region" in str(refused.value)
     assert "write key: [id] in place of record_key" in str(refused.value)
     written = loaded(write, decode, sinks=[{"postgres": {**table, "key": ["id"]}}])
     assert [sink.record_key for sink in pinned(written, lookup, stored_schemas(wider)).sinks] == [None]
