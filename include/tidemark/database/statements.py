@@ -76,8 +76,8 @@ class NamedStatements:
 
     @contextmanager
     def reading_ahead(self, pipelines: Iterable[str]) -> Iterator[None]:
-        """Inside the block, a query about one of these pipelines reads the rows of all of them; later queries get their
-        rows from that. Only for reading; several threads may ask."""
+        """Read ahead inside the block: a query about one of these pipelines reads the rows of all of them, and later
+        queries get their rows from that. Only for reading; several threads may ask."""
         self._ahead = _Ahead(self.session, pipelines)
         try:
             yield

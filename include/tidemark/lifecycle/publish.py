@@ -4,7 +4,7 @@
                               unpublished output of lower attempts taken back; then the last record read is compared
                               with the topic again (divergence.py); then the output that was taken back is removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
-                              tables: the attempt takes the marker row, and no lower attempt can take it any more
+                              tables: the attempt takes the marker row; from then on no lower attempt can take it
 3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
                               lake; tables: the rows are merged, and the target's transaction commits
 4. ``publish.before_mark``    one transaction: the publication names this attempt, the manifest is done when every

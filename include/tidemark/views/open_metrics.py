@@ -17,7 +17,7 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HELP = {
     "tidemark_manifests": "Manifests by state.",
     "tidemark_state": "1 for the word that the page and `tidemark status` show, 0 for the others.",
-    "tidemark_problems": "What needs a person, by kind.",
+    "tidemark_problems": "Problems that you must look at, by kind.",
     "tidemark_records_read": "Records read by published manifests.",
     "tidemark_rows_written": "Rows of published manifests, in one sink of each.",
     "tidemark_records_dead_lettered": "Records that are published as dead letters.",
