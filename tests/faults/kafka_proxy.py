@@ -1,4 +1,5 @@
-"""A TCP proxy in front of a Kafka broker. It loses answers or requests of one kind, which the test chooses.
+"""A TCP proxy in front of a Kafka broker. It loses answers or requests of one kind, which the test chooses, or holds
+requests back until the test delivers them.
 
 Answers contain the broker's address, so clients would bypass the proxy: in every answer it replaces the port.
 """
@@ -11,8 +12,10 @@ from enum import StrEnum
 from tests.faults import counts
 from tests.faults.tcp_proxy import Conversation, TcpProxy
 
-END_TXN = 26  # the number of the request that commits or aborts a transaction
+PRODUCE = 0  # the numbers of requests
 INIT_PRODUCER_ID = 22
+ADD_PARTITIONS_TO_TXN = 24
+END_TXN = 26  # commits or aborts a transaction
 
 
 class Fault(StrEnum):
@@ -20,16 +23,18 @@ class Fault(StrEnum):
 
     ANSWER_LOST = "answer lost"  # the broker has done it, the client gets no answer
     CUT_BEFORE = "cut before"  # the broker does not get it
+    HELD = "held"  # the broker gets it when the test delivers it
 
 
 @dataclass
 class Armed:
-    """A fault at each of the first ``times`` requests of one kind; ``struck`` counts them."""
+    """A fault at each of the first ``times`` requests of one kind; ``struck`` counts them, ``held`` keeps them."""
 
     fault: Fault
     times: int = 1
     request: int = END_TXN
     struck: int = 0
+    held: list[bytes] = field(default_factory=list)
 
 
 @dataclass
@@ -69,6 +74,17 @@ class KafkaProxy(TcpProxy[_Requests]):
         self._armed = armed
         return armed
 
+    def deliver(self, request: bytes) -> bytes:
+        """Send a held request to the broker, on a connection of its own; return the answer."""
+        with (
+            socket.create_connection(("127.0.0.1", self._target), timeout=30) as server,
+            server.makefile("rb") as answers,
+        ):
+            server.sendall(request)
+            answer = answers.read(int.from_bytes(answers.read(4)))
+        assert answer[:4] == request[8:12], "the broker has answered another request"
+        return answer
+
     def _exchange(self, conversation: _Requests) -> bool:
         """Pass on messages from either side; False when the connection must end."""
         client, server = conversation.client, conversation.server
@@ -76,9 +92,10 @@ class KafkaProxy(TcpProxy[_Requests]):
         if client in ready:
             requests = conversation.messages(client)
             for request in requests or ():
-                if self._strikes(request):
-                    if self._armed is None or self._armed.fault is Fault.CUT_BEFORE:
-                        return False
+                fault = self._fault_of(request)
+                if fault in (Fault.CUT_BEFORE, Fault.HELD):
+                    return False
+                if fault is Fault.ANSWER_LOST:
                     conversation.lost = request[8:12]
                 server.sendall(request)
             if requests is None:
@@ -92,13 +109,15 @@ class KafkaProxy(TcpProxy[_Requests]):
             return answers is not None
         return True
 
-    def _strikes(self, request: bytes) -> bool:
+    def _fault_of(self, request: bytes) -> Fault | None:
         armed = self._armed
         if armed is None or armed.struck >= armed.times or int.from_bytes(request[4:6]) != armed.request:
-            return False
+            return None
+        if armed.fault is Fault.HELD:
+            armed.held.append(request)
         armed.struck += 1
         counts.REACHED[counts.HIT] += 1
-        return True
+        return armed.fault
 
     def _readdressed(self, answer: bytes) -> bytes:
         return answer.replace(b"127.0.0.1" + self._target.to_bytes(4), b"127.0.0.1" + self.port.to_bytes(4))

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
 from tidemark.kafka.refusals import AUTHORIZATION
@@ -75,14 +76,13 @@ class Transaction:
         self.refused: Message | None = None  # the message that Kafka has not stored; without headers
         self.delivered: dict[tuple[str, int], Delivered] = {}
         milliseconds = int(timeout_s * 1000)
-        self._producer: Producer = cluster.producer(
-            {
-                "linger.ms": 20, "batch.size": BATCH_BYTES, "message.max.bytes": LARGEST,
-                "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": WAITING_BYTES,
-                **options, "transactional.id": transactional_id, "transaction.timeout.ms": milliseconds,
-                "delivery.timeout.ms": milliseconds, "on_delivery": self._on_delivery,
-            }
-        )  # fmt: skip
+        self._options = {
+            "linger.ms": 20, "batch.size": BATCH_BYTES, "message.max.bytes": LARGEST,
+            "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": WAITING_BYTES,
+            **options, "transactional.id": transactional_id, "transaction.timeout.ms": milliseconds,
+            "delivery.timeout.ms": milliseconds, "on_delivery": self._on_delivery,
+        }  # fmt: skip
+        self._producer = cluster.producer(self._options)
 
     def __enter__(self) -> Self:
         return self
@@ -92,10 +92,16 @@ class Transaction:
     ) -> None:
         if self._open:
             self._open = False
-            try:
-                self._producer.abort_transaction(ASK_S)
-            except KafkaException:
-                self._producer.purge()  # the next producer of this id, or the timeout, aborts it
+            self._producer.purge()
+            if not isinstance(error, Interrupted):
+                self._abort()
+
+    def _abort(self) -> None:
+        """Abort with another producer of the id: it has a newer epoch, which every partition of the transaction gets
+        with the abort. The producer's own abort leaves the epoch as it is, and a broker that does not verify
+        transactions (KIP-890) would store a request of it that comes late: the next commit would make it visible."""
+        with suppress(KafkaException):  # else the next attempt, or the timeout, aborts it; also with a newer epoch
+            self._cluster.producer(self._options).init_transactions(ASK_S)
 
     def fence(self) -> None:
         """End the open transactions of earlier producers with this id, and prevent their later commits."""
@@ -106,7 +112,7 @@ class Transaction:
                 return
             except KafkaException as failed:
                 error: KafkaError = failed.args[0]
-                self._producer.poll(0)
+                self._called(lambda: self._producer.poll(0))
                 self._cluster.raise_if_refused()
                 if not error.retriable():
                     raise self._translated(error) from failed
@@ -140,16 +146,17 @@ class Transaction:
                 self._sent += 1
                 return
             except BufferError:
-                self._producer.poll(0.05)
+                self._called(lambda: self._producer.poll(0.05))
                 self.check()
             except KafkaException as failed:
-                self._producer.flush(ASK_S)  # the transaction has failed: what is wrong with which message comes now
+                # The transaction has failed: which message is wrong, and why, comes now.
+                self._called(lambda: self._producer.flush(ASK_S))
                 self.check()
                 raise self._translated(failed.args[0]) from failed
 
     def check(self) -> None:
-        """Handle the answers so far; raise the error of a message, or if the time is over."""
-        self._producer.poll(0)
+        """Handle the answers that have come; raises what is wrong with a message, or when the time is over."""
+        self._called(lambda: self._producer.poll(0))
         if self._failure is not None:
             raise self._translated(self._cause(self._failure))
         if time.monotonic() > self._ends:
@@ -160,22 +167,38 @@ class Transaction:
             )
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Return the reason why messages were given up before they were sent.
+        """Return the reason why messages were given up before they were sent."""
+        return (self._failed_by() or error) if error.code() in _GIVEN_UP else error
 
-        To learn it, begin the failed transaction again: the client then reports the reason, and does nothing.
-        """
-        if error.code() not in _GIVEN_UP:
-            return error
+    def _failed_by(self) -> KafkaError | None:
+        """Return the reason why the transaction has failed. The client tells it when it should begin another one, which
+        it does not."""
         try:
             self._producer.begin_transaction()
         except KafkaException as failed:
             cause: KafkaError = failed.args[0]
             return cause
-        return error
+        return None
+
+    def _called(self, call: Callable[[], T]) -> T:
+        """Call what runs the client's callbacks.
+
+        confluent-kafka 2.16 may lose an exception that comes in a callback, and fail without it: either the producer
+        was fenced, or a signal has come, such as Ctrl-C, for no callback of ours raises one.
+        """
+        try:
+            return call()
+        except KafkaException as failed:
+            raise self._translated(failed.args[0]) from failed
+        except SystemError as lost:
+            error = self._failed_by()
+            if error is not None and error.fatal():
+                raise self._translated(error) from lost
+            raise KeyboardInterrupt from lost
 
     def flush(self) -> None:
-        """Wait until every message is stored; raise if one is not."""
-        while self._waits():
+        """Wait until every message is stored; raises when one is not."""
+        while self._called(lambda: self._producer.flush(ASK_S)):
             self.check()
         self.check()
         stored = sum(delivered.count for delivered in self.delivered.values())
@@ -201,14 +224,6 @@ class Transaction:
                 if error.txn_requires_abort():
                     raise self._translated(error) from failed
                 raise Interrupted(error.str()) from failed
-
-    def _waits(self) -> bool:
-        """Return whether some messages are still not stored after ``ASK_S``."""
-        try:
-            return bool(self._producer.flush(ASK_S))
-        except SystemError:  # seen of confluent-kafka 2.16 while its brokers were cut off: it failed without an error
-            time.sleep(AGAIN_S)
-            return True
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError
 from sandbox.services.broker import Broker
 from sandbox.services.processes import wait_until
 from tests.faults.documented_kills import killed_and_done_again, table
-from tests.faults.kafka_proxy import INIT_PRODUCER_ID, Armed, Fault, KafkaProxy
+from tests.faults.kafka_proxy import INIT_PRODUCER_ID, PRODUCE, Armed, Fault, KafkaProxy
 from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
@@ -171,6 +171,43 @@ def test_a_transaction_that_takes_longer_than_it_may_is_refused_and_nothing_of_i
             slow.check()
     # Until the broker has ended the transaction, the end for a reader of committed messages is before it.
     wait_until(lambda: broker.log_end(topic, 0) > 0, "the transaction is aborted", timeout=30)
+    assert committed(broker.bootstrap_servers, topic) == []
+
+
+def test_a_transaction_that_is_fenced_while_its_messages_are_sent_is_begun_again(broker: Broker) -> None:
+    topic, cluster = new_topic(broker, 1), TopicCluster(broker.bootstrap_servers, {})
+    rounds = []
+
+    def send() -> None:
+        with transaction.Transaction(cluster, f"fenced-{topic}", 30.0, {}) as sending:
+            sending.fence()
+            sending.begin()
+            rounds.append(sending)
+            if len(rounds) == 1:
+                with transaction.Transaction(cluster, f"fenced-{topic}", 30.0, {}) as other:
+                    other.fence()
+            sending.send(topic, None, b"%d" % len(rounds), [])
+            sending.flush()
+            sending.commit()
+
+    transaction.uninterrupted(send)
+    assert [message.value() for message in committed(broker.bootstrap_servers, topic)] == [b"2"]
+
+
+def test_an_interrupt_that_comes_while_the_client_tells_an_error_is_not_lost(
+    broker: Broker, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """confluent-kafka 2.16 loses the exception of a callback."""
+    topic, cluster = new_topic(broker, 1), TopicCluster(proxy.bootstrap_servers, {})
+    with transaction.Transaction(cluster, f"interrupted-{topic}", 60.0, {}) as sending:
+        sending.fence()
+        sending.begin()
+        monkeypatch.setattr(TopicCluster, "_remember", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        proxy.arm(Armed(Fault.CUT_BEFORE, 1000, PRODUCE))
+        sending.send(topic, None, b"never", [])
+        with pytest.raises(KeyboardInterrupt):
+            sending.flush()
+        monkeypatch.undo()
     assert committed(broker.bootstrap_servers, topic) == []
 
 
