@@ -54,7 +54,7 @@ def typed(tmp_path: Path, jars: Path) -> Type:
     return run
 
 
-def findings(typed: Type) -> Sequence[tuple[str, str, str]]:
+def jar_findings(typed: Type) -> Sequence[tuple[str, str, str]]:
     """(severity, message, next step) of each finding about the jars."""
     findings = json.loads(typed("doctor", "--json").stdout)
     return [
@@ -69,14 +69,14 @@ def test_jars_of_another_version_are_named_and_fitting_ones_fetched_once(
 ) -> None:
     install(tmp_path / "site", INSTALLED)
     put(jars, "3.5.1")
-    first, second = findings(typed)
+    first, second = jar_findings(typed)
     assert first[:2] == ("failed", f"PySpark {INSTALLED} is installed, {NAMES[0]} is for 3.5.1: {jars}")
     assert second[:2] == ("failed", f"PySpark {INSTALLED} is installed, {NAMES[1]} is for 3.5.1: {jars}")
     assert first[2].startswith("tidemark spark jars fetches the jars")
     done = typed("spark", "jars", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"jars": str(jars / INSTALLED)}), done.stderr
     assert {path.name for path in (jars / INSTALLED).iterdir()} == {jar.file_name for jar in known_jars()[INSTALLED]}
-    assert [(severity, message) for severity, message, _ in findings(typed)] == [
+    assert [(severity, message) for severity, message, _ in jar_findings(typed)] == [
         ("ok", f"{name} {INSTALLED}") for name in NAMES
     ]
     before = {path: path.stat().st_mtime_ns for path in (jars / INSTALLED).iterdir()}
@@ -87,7 +87,7 @@ def test_jars_of_another_version_are_named_and_fitting_ones_fetched_once(
 def test_a_pyspark_without_known_jars_is_named_with_one_that_has_some(tmp_path: Path, jars: Path, typed: Type) -> None:
     install(tmp_path / "site", "4.1.4")
     put(jars / "4.0.0", "4.0.0")
-    [(severity, message, step), _] = findings(typed)
+    [(severity, message, step), _] = jar_findings(typed)
     assert severity == "failed"
     assert message == (
         "PySpark 4.1.4 is installed; jars are known for 4.0.0, 4.1.1, 4.2.0, the versions that Tidemark was run with"
@@ -99,7 +99,7 @@ def test_a_pyspark_without_known_jars_is_named_with_one_that_has_some(tmp_path: 
     assert message in refused.stderr
     install(tmp_path / "site", "4.1.1")
     assert typed("spark", "jars").returncode == 0
-    assert [severity for severity, _, _ in findings(typed)] == ["ok", "ok"]
+    assert [severity for severity, _, _ in jar_findings(typed)] == ["ok", "ok"]
 
 
 def test_a_repository_without_the_jars_leaves_nothing_behind(tmp_path: Path, jars: Path, typed: Type) -> None:

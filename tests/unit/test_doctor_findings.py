@@ -21,7 +21,7 @@ from tidemark.model import findings
 from tidemark.model.findings import Finding, Severity, clock, ok
 from tidemark.pipeline.loader import load
 from tidemark.sources.registry import connectors
-from tidemark.spark.jars import findings_of_jars
+from tidemark.spark import jars
 
 INSTALLED = version("pyspark")
 
@@ -134,7 +134,7 @@ def test_jars_must_have_the_version_of_pyspark(
     for name in connector.jars:
         for each in versions:
             (tmp_path / f"{name}-{each}.jar").touch()
-    jar_findings = list(findings_of_jars(tmp_path))
+    jar_findings = list(jars.findings(tmp_path))
     assert [finding.severity for finding in jar_findings] == [severity, severity]
     assert all(text in finding.message for finding in jar_findings)
 

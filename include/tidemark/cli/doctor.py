@@ -27,8 +27,8 @@ from tidemark.pipeline.loader import find, load_each, member
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.sources.registry import open_source
-from tidemark.spark import jars
 from tidemark.spark.engines import engine_of
+from tidemark.spark.jars import findings as jar_findings
 
 MANY = 10  # members of a group; above it, a Spark server that stays up pays off
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAILED: "red"}
@@ -145,7 +145,7 @@ def _checks(
 ) -> Iterator[Check]:
     """Yield the checks one by one, so that Spark is imported only for its own checks."""
     yield from machine.checks(environment)
-    yield from jars.checks(environment.spark_jars)
+    yield Check("spark jars", lambda: jar_findings(environment.spark_jars))
     yield from database.checks(environment)
     yield from of_airflow
     yield from source.checks(pipelines, lookup)

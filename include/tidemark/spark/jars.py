@@ -1,4 +1,4 @@
-"""The jars of Spark's connectors that fit the installed PySpark: their folder, and how they are fetched.
+"""The jars of Spark's connectors that fit the installed PySpark: where they are, and how they are fetched.
 
 ``jars.txt`` is the table of the versions of PySpark that Tidemark was run with: their jars, and the SHA-256 of each. It
 is a part of ``jars/jars.lock`` that users need, too, and `make lock` writes it.
@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
-from tidemark.doctor.checks import Check
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.sources.registry import connectors
@@ -55,7 +54,7 @@ class Jar:
 
 @cache
 def known_jars() -> dict[str, list[Jar]]:
-    """By version of PySpark the jars of its connector."""
+    """By version of PySpark the jars of its connectors."""
     jars: dict[str, list[Jar]] = {}
     for line in (files("tidemark.spark") / "jars.txt").read_text().splitlines():
         spark, *words = line.split()
@@ -84,32 +83,6 @@ def refuse_other_versions(folder: Path) -> None:
             raise ConfigurationError(of_other_version(name, versions, folder), next_step=step_to_jars())
 
 
-def checks(folder: Path | None) -> list[Check]:
-    return [Check("spark jars", lambda: findings_of_jars(folder))]
-
-
-def findings_of_jars(folder: Path | None) -> Iterator[Finding]:
-    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
-    wanted, needed = version("pyspark"), connectors()
-    if folder is None:
-        names = " and the ".join(connector.name for connector in needed)
-        yield warning(
-            "spark jars",
-            f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
-            f"set it to a folder, then: {FETCH}",
-        )
-        return
-    fitting = fitting_jars(folder)
-    for name in (name for connector in needed for name in connector.jars):
-        versions = versions_of(name, fitting)
-        if versions == [wanted]:
-            yield ok("spark jars", f"{name} {wanted}")
-        elif versions:
-            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
-        else:
-            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())
-
-
 def of_other_version(name: str, versions: list[str], folder: Path) -> str:
     return f"PySpark {version('pyspark')} is installed, {name} is for {', '.join(versions)}: {folder}"
 
@@ -131,6 +104,28 @@ def step_to_jars() -> str:
         return f"{FETCH} fetches the jars for PySpark {wanted} into TIDEMARK_SPARK_JARS"
     alike = [each for each in known if each.rpartition(".")[0] == wanted.rpartition(".")[0]]
     return f"pip install pyspark=={(alike or known)[-1]} (pyspark-client, if installed, too), then: {FETCH}"
+
+
+def findings(folder: Path | None) -> Iterator[Finding]:
+    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
+    wanted, needed = version("pyspark"), connectors()
+    if folder is None:
+        names = " and the ".join(connector.name for connector in needed)
+        yield warning(
+            "spark jars",
+            f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
+            f"set it to a folder, then: {FETCH}",
+        )
+        return
+    fitting = fitting_jars(folder)
+    for name in (name for connector in needed for name in connector.jars):
+        versions = versions_of(name, fitting)
+        if versions == [wanted]:
+            yield ok("spark jars", f"{name} {wanted}")
+        elif versions:
+            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
+        else:
+            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())
 
 
 def fetch_jars(folder: Path, repository: str | None) -> Path:
