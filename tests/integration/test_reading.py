@@ -25,6 +25,7 @@ from tests.worlds.table_world import TABLE_SCHEMA, table_sink
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.totals_world import TotalsWorld, totals_sink
 from tests.worlds.world import Place, World
+from tidemark.spark.jars import fitting_jars
 
 PAGE = (CHECKOUT / "docs" / "reading.md").read_text()
 PLACE = ["_topic", "_partition", "_offset"]
@@ -197,7 +198,7 @@ def test_a_topic_is_read_committed(make_topic_world: Callable[..., TopicWorld], 
     names = {"localhost:9092": world.broker.bootstrap_servers, "orders_clean": world.out}
     [rows] = run(world, python, {"rows": ["tidemark.topic", "tidemark.partition", "tidemark.offset"]}, names)
     assert places(rows) == expected
-    [rows] = run(world, spark, {"rows": ["headers"]}, names, spark_jars)
+    [rows] = run(world, spark, {"rows": ["headers"]}, names, fitting_jars(spark_jars))
     assert len(rows) == sum(expected.values())
 
 
