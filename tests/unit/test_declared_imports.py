@@ -89,7 +89,6 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "spark/classes.py": ("pyspark",),
     "spark/jars.py": ("pyspark",),
     "spark/frames.py": (),  # the modules of a pipeline's own code
-    "spark/jars.py": ("pyspark",),
     "spark/probe.py": ("pyarrow", "pyspark", "psycopg"),
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),
     "spark/session.py": ("pyspark",),
