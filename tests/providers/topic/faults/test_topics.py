@@ -199,15 +199,15 @@ def test_an_interrupt_that_comes_while_the_client_tells_an_error_is_not_lost(
 ) -> None:
     """confluent-kafka 2.16 loses the exception of a callback."""
     topic, cluster = new_topic(broker, 1), TopicCluster(proxy.bootstrap_servers, {})
-    with transaction.Transaction(cluster, f"interrupted-{topic}", 60.0, {}) as sending:
+    pids = [os.getpid()]
+    monkeypatch.setattr(TopicCluster, "_remember", lambda *_: os.kill(pids.pop(), signal.SIGINT) if pids else None)
+    with transaction.Transaction(cluster, f"interrupted-{topic}", 10.0, {}) as sending:
         sending.fence()
         sending.begin()
-        monkeypatch.setattr(TopicCluster, "_remember", lambda *_: os.kill(os.getpid(), signal.SIGINT))
         proxy.arm(Armed(Fault.CUT_BEFORE, 1000, PRODUCE))
         sending.send(topic, None, b"never", [])
         with pytest.raises(KeyboardInterrupt):
             sending.flush()
-        monkeypatch.undo()
     assert committed(broker.bootstrap_servers, topic) == []
 
 
