@@ -671,7 +671,16 @@ def test_a_done_manifest_whose_record_is_missing_is_damaged_and_never_ok(
     [record] = world.lake.files("_manifests/demo/")
     (world.folder / "lake" / record).unlink()
     printed(world, "audit", "demo")
-    assert '<h1>Manifest 1 <span class="state damaged">damaged</span></h1>' in client.get(f"{MANIFESTS}/1").text
+    page = client.get(f"{MANIFESTS}/1").text
+    assert '<h1>Manifest 1 <span class="state damaged">damaged</span></h1>' in page
+    [hour, *_] = [each for each in client.get("/api/pipelines/demo/hours").json() if 1 in each["manifests"]]
+    of_hour = client.get(f"/pipelines/demo/hours/{hour['start']}").text
+    assert re.search(r'<h1>Event hour [^<]+ <span class="state damaged">damaged</span></h1>', of_hour)
+    for text in (page, of_hour):
+        cause = text.partition('<div class="notice wrong">')[2].partition("<dl>")[0]
+        assert f"<strong>the record {record} is missing or says something else</strong>" in cause
+        assert "<code><span>tidemark retry demo</span></code>" in cause
+    assert '<a class="hour damaged"' in client.get("/pipelines/demo").text
     assert '<h1>Manifest 2 <span class="state waiting">waiting</span></h1>' in client.get(f"{MANIFESTS}/2").text
     assert '<h1>Manifest 3 <span class="state failed">failed</span></h1>' in client.get(f"{MANIFESTS}/3").text
 

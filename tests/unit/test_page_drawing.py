@@ -213,7 +213,7 @@ def test_a_moment_between_two_periods_belongs_to_the_earlier_one(step: Step) -> 
 def event_hour(start: datetime, *, given_up: tuple[str, ...] = (), **values: Any) -> Hour:
     """Complete, with rows, unless the values say otherwise."""
     known = {"rows": 9, "late": 0, "without_rows": WithoutRows(), "complete_at": NOON, "revision": 1}
-    return Hour(start=start, manifests=(), given_up=given_up, waits_for=None, **{**known, **values})
+    return Hour(start=start, given_up=given_up, waits_for=None, **{"manifests": (), **known, **values})
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,21 @@ def event_hour(start: datetime, *, given_up: tuple[str, ...] = (), **values: Any
     ],
 )
 def test_a_cell_of_the_calendar_shows_the_worst_of_its_hour(values: dict[str, Any], kind: str) -> None:
-    assert calendar_hour(event_hour(NOON, **values)).kind == kind
+    assert calendar_hour(event_hour(NOON, **values), damaged=()).kind == kind
+
+
+def test_an_hour_with_a_damaged_manifest_is_damaged_whatever_else_is_known_of_it() -> None:
+    hour = event_hour(NOON, manifests=(3, 4), without_rows=WithoutRows(dead_lettered=1, lost=1))
+    cell = calendar_hour(hour, damaged={4})
+    assert (cell.kind, cell.sign) == ("damaged", "✕")
+    assert cell.words.startswith("2026-03-01 12:00: damaged, ")
+    [day] = calendar_of([hour], {5}).days
+    assert [cell.kind for cell in day.hours if cell] == ["lacking"]
 
 
 def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
     without = WithoutRows(dead_lettered=2, filtered=1)
-    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without))
+    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without), damaged=())
     assert cell.words == (
         "2026-03-01 12:00: complete with dead letters, 1,200 rows, 3 late, 2 dead letters, 1 filtered, revision 2"
     )
@@ -245,8 +254,8 @@ def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
 def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> None:
     days = [event_hour(NOON - timedelta(days=number)) for number in range(20)]
     old = event_hour(NOON - timedelta(days=30), complete_at=None), event_hour(NOON - timedelta(days=31))
-    view = calendar_of([*days, *old])
+    view = calendar_of([*days, *old], ())
     assert [day.day.isoformat() for day in view.days][::13] == ["2026-03-01", "2026-02-16"]
     assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
     assert [hour.words for hour in view.still_open] == ["2026-01-30 12:00: open, 9 rows"]
-    assert calendar_of([]).days == ()
+    assert calendar_of([], ()).days == ()

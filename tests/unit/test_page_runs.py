@@ -23,7 +23,7 @@ from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.operations.status import State
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NO_FINDINGS = ManifestWords({}, {}, frozenset(), unnamed=False)
+NO_FINDINGS = ManifestWords({}, {}, {}, unnamed=False)
 
 
 def run(number: int, *states: str, lag: int | None = None) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_a_run_has_the_worst_word_of_its_manifests_and_leads_to_the_first_that_i
 
 def test_a_run_is_never_ok_when_its_manifest_is_damaged_or_nobody_could_look() -> None:
     rows = [run(1, "done"), run(2, "done"), run(3, "failed")]
-    findings = ManifestWords({10: State.LATE}, {30: NOON}, frozenset({20}), unnamed=True)
+    findings = ManifestWords({10: State.LATE}, {30: NOON}, {20: ("a file is missing", "tidemark replay")}, unnamed=True)
     assert [drawn.word for drawn in drawn_runs(rows, findings)] == ["late", "damaged", "retrying"]
     [unknown] = drawn_runs([run(4, "done")], findings)
     assert (unknown.word, unknown.sign) == ("unknown", "?")

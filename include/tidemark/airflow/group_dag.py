@@ -316,11 +316,12 @@ def judge_group(group: Group) -> None:
         refuse_failed(group.name, {name: what for failed in told.values() for name, what in (failed or {}).items()})
         run_id = task_context["dag_run"].run_id
         states = instance.get_task_states(instance.dag_id, task_ids=tasks, run_ids=[run_id]).get(run_id, {})
-        wrong = sorted(name for name, state in states.items() if state in ("failed", "upstream_failed"))
+        in_order = [name for task in tasks for name in sorted(states) if name.startswith(task)]  # also of mapped tasks
+        wrong = [name for name in in_order if states[name] in ("failed", "upstream_failed")]
         if wrong:
             raise NotDone(
                 f"{', '.join(wrong[:10])} of this run failed",
-                next_step="the log of the first of them says why; clear it when the cause is corrected",
+                next_step=f"read the log of the task {wrong[0]}, correct the cause, then clear that task",
             )
         silent = [of_task for of_task, failed in told.items() if failed is None]
         if silent:

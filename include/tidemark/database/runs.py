@@ -86,7 +86,7 @@ class Runs(Part):
         return row
 
     def recent_cut(self, pipeline_name: str, runs: int) -> datetime | None:
-        """Return the time up to which the oldest of so many of the newest runs read; None if no run names a time."""
+        """Return the earliest cut among those of the ``runs`` latest runs with one; None if no run has a cut."""
         [row] = self._sql.rows("recent_run", pipeline_name=pipeline_name, runs=runs)
         cut: datetime | None = row["planned_up_to"]
         return cut

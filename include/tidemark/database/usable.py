@@ -123,11 +123,11 @@ class NoSession(Exception):
 
 
 def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
-    """Return whether other clients get this session too while it is idle.
+    """Return whether a pooler gives this session to other clients while it is idle.
 
-    The handshake names the server process of the session; only a pooler invents another one. If it did, transactions of
-    further clients show whether the pooler keeps the session for its client. Changes no setting. Raises ``NoSession``
-    if the pooler has no session for this client, or for a second one.
+    PostgreSQL names its process in the handshake; only a pooler names a process that is not the server's. Then further
+    clients open transactions: the session is shared if one of them meets our server process, or if we meet another.
+    Changes no setting. Raises ``NoSession`` if the pooler has no session for this client, or for a second one.
     """
     with _answering(session):
         process = _process(session)

@@ -85,11 +85,15 @@ def _check_second_read(source: Source, covered: Range, count: PartitionCount) ->
 def _check_sink(manifest: Manifest, receipt: Receipt, sink: str) -> None:
     counts = receipt.counts(sink, manifest.ranges)
     kept = sum(part.rows for part in receipt.objects_of(sink) if part.kind is ObjectKind.DEAD_LETTER)
-    if not counts.adds_up or kept != counts.dead_lettered:
-        raise Blocked(
-            f"the counts do not add up: {counts.read:,} read + {counts.exploded:,} exploded, but {counts.written:,} "
-            f"written + {counts.dead_lettered:,} dead-lettered ({kept:,} stored) + {counts.filtered:,} filtered + "
-            f"{counts.deduplicated:,} deduplicated",
-            next_step="nothing is published; this is a defect of a decoder, a transform or the sink",
-            sink=sink,
+    wrong = None
+    if not counts.adds_up:
+        wrong = (
+            f"the counts do not add up: {counts.read:,} read + {counts.exploded:,} more by transforms, but "
+            f"{counts.written:,} written + {counts.dead_lettered:,} dead-lettered + {counts.filtered:,} filtered + "
+            f"{counts.deduplicated:,} deduplicated"
         )
+    elif kept != counts.dead_lettered:
+        wrong = f"{counts.dead_lettered:,} dead letters were counted, but {kept:,} are stored"
+    if wrong:
+        step = "nothing is published; this is a defect of a decoder, a transform or the sink: report it"
+        raise Blocked(wrong, next_step=step, sink=sink)

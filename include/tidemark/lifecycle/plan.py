@@ -80,12 +80,12 @@ class End:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A planned run, or with ``dry_run`` what would be planned; it ``ends`` at these offsets, one per partition.
+    """A run that was planned, or with ``dry_run`` would be.
 
-    ``manifests`` are new; ``covered_by`` are older ones that hold another part of what the run stands for. A run is
-    done when all of them are published. ``reached``: the plan goes up to its cut. ``repeated``: the run key was planned
-    before, and ``slices`` is empty. ``not_done`` are unfinished manifests of earlier runs that nothing works on;
-    ``notes`` describe them.
+    It is done when ``manifests``, which are new, and ``covered_by``, older ones with the rest of its records, are
+    published. ``reached``: no record before its cut is left unplanned. ``repeated``: the run key was planned before,
+    and ``slices`` is empty. ``not_done`` are unfinished manifests of earlier runs without a live attempt; ``notes``
+    describe them. ``ends`` has the run's end offset in each partition.
     """
 
     run_key: str

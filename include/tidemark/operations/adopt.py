@@ -324,10 +324,10 @@ def _enter_orphan(sink: Sink, manifest_id: int, content: dict[str, Any] | None, 
 
 
 def _refuse_other_name(context: Context, sink: Sink) -> None:
-    """Raise ``LakeConflict`` when a target has records of this pipeline, but of a sink with another name."""
+    """Raise ``LakeConflict`` if a target has evidence of this pipeline, but of a sink with another name."""
     if any(name.pipeline_name == context.pipeline_name for name in sink.ledger.records(own=False)):
         raise LakeConflict(
-            f"{sink.target} holds records of this pipeline under another name of the sink than {sink.name}",
+            f"{sink.target} has evidence that this pipeline wrote there as a sink of another name, not {sink.name}",
             next_step="give the sink in the pipeline file the name that it had, adopt, and then rename it: "
             f"tidemark rename sink {context.pipeline_name} OLD {sink.name} --why TEXT",
             sink=sink.name,

@@ -120,7 +120,7 @@ def _peeked(pipeline: Pipeline, source: Source, selection: RecordSelection, cond
 
 @dataclass(frozen=True)
 class Drift:
-    """The fields in ``records`` that the schema lacks, by path: the first 100; ``more`` counts the others."""
+    """Fields of so many ``records`` that the schema lacks: the first 100 by path. ``more`` counts the others."""
 
     records: int
     fields: tuple[ProposedField, ...]

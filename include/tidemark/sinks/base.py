@@ -347,8 +347,10 @@ class Output(ABC):
         """Return whether all objects of the receipt are in the target; compares sizes only."""
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
-        """Return the objects of the receipt that are missing, or hold other rows than were written. Reads all of
-        them."""
+        """Return the objects of the receipt that are missing, or hold other rows than were written.
+
+        This one compares what ``has`` compares. A sink whose objects can be read compares their rows.
+        """
         parts = receipt.objects_of(self.name)
         return [part for part in parts if not self.has(replace(receipt, objects=(part,)))]
 

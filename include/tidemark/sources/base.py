@@ -189,9 +189,9 @@ class Source(ABC):
                 changed = f"was recreated, or is of another cluster: planned on id {covered.at.topic_id}, now {now_id}"
                 raise TopicChanged(
                     f"topic {topic} {changed if now_id else 'no longer exists'}",
-                    next_step=f"nothing of this attempt is published; {self.title} no longer has the old records; if "
-                    f"this change is intended: {acceptance(self.pipeline_name, topic, cut=None)}, "
-                    f"then tidemark retry {self.pipeline_name}",
+                    next_step="nothing of this attempt is published; check first that the pipeline file names the "
+                    "right cluster, which may still have the records; if the topic was recreated on purpose: "
+                    f"{acceptance(self.pipeline_name, topic, cut=None)}, then tidemark retry {self.pipeline_name}",
                     pipeline=self.pipeline_name,
                     manifest=manifest_id,
                     topic=topic,

@@ -142,7 +142,7 @@ def own_pipeline(database: Database, dag_id: str) -> str:
         lead_on(database, dag_id)
         refuse_out_of_use(dag_id, database)
         raise NotFound(
-            f"there is no pipeline {dag_id} that was planned",
+            f"the pipeline {dag_id} was never planned",
             next_step=f"start a run of the DAG {dag_id}, if there is one; the log of its task plan says what it finds",
         )
     return dag_id

@@ -2,7 +2,7 @@
 it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -12,7 +12,10 @@ from tidemark.operations.hours import Hour
 
 DAYS = 14
 # What a cell shows, the first that holds of its hour; a sign, so that it is no matter of colour alone.
-SIGNS = {"lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r", "empty": "·", "complete": ""}
+SIGNS = {
+    "damaged": "✕", "lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r", "empty": "·",
+    "complete": "",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ class Calendar:
     still_open: tuple[CalendarHour, ...]
 
 
-def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
-    """Return the calendar of these hours, which may come in any order."""
+def calendar_of(hours: Sequence[Hour], damaged: Container[int], days: int = DAYS) -> Calendar:
+    """Return the calendar of these hours, which may come in any order. ``damaged`` are ids of manifests."""
     by_day: dict[date, dict[int, CalendarHour]] = {}
     for hour in hours:
         start = hour.start.astimezone(UTC)
-        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour)
+        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour, damaged)
     newest = max(by_day, default=date.min)
     rows, still_open = [], list[CalendarHour]()
     for day, known in sorted(by_day.items(), reverse=True):
@@ -65,8 +68,10 @@ def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
     return Calendar(tuple(rows), tuple(still_open))
 
 
-def calendar_hour(hour: Hour) -> CalendarHour:
-    return CalendarHour(hour, _kind(hour), _words(hour))
+def calendar_hour(hour: Hour, damaged: Container[int]) -> CalendarHour:
+    """Return an hour as a cell; it is damaged if one of its manifests is."""
+    is_damaged = any(manifest_id in damaged for manifest_id in hour.manifests)
+    return CalendarHour(hour, "damaged" if is_damaged else _kind(hour), _words(hour, is_damaged))
 
 
 def _kind(hour: Hour) -> str:
@@ -83,8 +88,9 @@ def _kind(hour: Hour) -> str:
     return "complete" if hour.rows else "empty"
 
 
-def _words(hour: Hour) -> str:
-    parts = [f"complete{hour.lacks}" if hour.complete else "open", count_of(hour.rows, "row")]
+def _words(hour: Hour, is_damaged: bool) -> str:
+    state = "damaged" if is_damaged else f"complete{hour.lacks}" if hour.complete else "open"
+    parts = [state, count_of(hour.rows, "row")]
     if hour.late:
         parts.append(f"{hour.late:,} late")
     if hour.without_rows.described():

@@ -46,7 +46,7 @@ from tidemark.airflow.page.actions import (
     start,
 )
 from tidemark.airflow.page.calendar import DAYS, calendar_hour, calendar_of, name_of
-from tidemark.airflow.page.causes import cause_of_reason
+from tidemark.airflow.page.causes import StatedCause, cause_of_reason, cause_of_text
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.peeking import MOST_RECORDS
 from tidemark.airflow.page.plan_tasks import dag_of
@@ -57,7 +57,7 @@ from tidemark.airflow.page.timeline import drawn
 from tidemark.airflow.run_conf import Depth
 from tidemark.errors import DataLost, NotFound, TidemarkError
 from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
-from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
+from tidemark.model.manifest import COUNTED, Manifest, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
 from tidemark.operations.peek import RecordSelection
@@ -286,7 +286,7 @@ def pipeline(
         "matching": matching,
         "older": older,
         "hours": hours,
-        "calendar": calendar_of(hours),
+        "calendar": calendar_of(hours, words.damage),
         "unfinished": view.oldest_not_done is not None
         or any(problem.kind in RETRIED and problem.manifest_id is not None for problem in view.problems),
         "no_hours": no_hours,
@@ -317,9 +317,11 @@ def manifest(
     view = manifest_history_view(database, own)
     tasks = {each.attempt: TaskTry.of(each.actor) for each in view.attempts}
     run = (dag_of_run(view, own.dag_run), own.dag_run) if own.dag_run else None
+    words = content.words_of(database, own.pipeline_name)
     values = {
         "view": view,
-        "word": content.words_of(database, own.pipeline_name).of(own),
+        "word": words.of(own),
+        "damage": cause_of_damage(words, own) if own.id in words.damage else None,
         "cause": cause_of_reason(own),
         "run": run,
         "tasks": tasks,
@@ -340,18 +342,25 @@ def hour(request: Request, database: Database, name: PipelineName, start: Moment
     if not known or known[0].start != start:
         raise NotFound(f"{name} has no event hour {start:%Y-%m-%dT%H:%MZ}", next_step=f"tidemark hours {name}")
     manifests = database.manifests.find(ids=known[0].manifests)
+    words = content.words_of(database, name)
     files, of_hour = content.files_of_hour(database, name, known[0])
     values = {
         "pipeline": name,
         "name": name_of(start),
-        "shown": calendar_hour(known[0]),
+        "shown": calendar_hour(known[0], words.damage),
+        "damage": [cause_of_damage(words, manifest) for manifest in manifests if manifest.id in words.damage],
         "manifests": manifests,
-        "words": content.words_of(database, name),
+        "words": words,
         "files": files[:OBJECTS],
         "many": len(files),
         "of_hour": of_hour,
     }
     return page(request, "hour.html", values)
+
+
+def cause_of_damage(words: ManifestWords, manifest: Manifest) -> StatedCause:
+    """Return what an audit has found of a manifest in ``words.damage``."""
+    return replace(cause_of_text(*words.damage[manifest.id], [manifest.pipeline_name]), manifest_id=manifest.id)
 
 
 def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:

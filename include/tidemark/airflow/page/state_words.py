@@ -34,13 +34,15 @@ class ManifestWord:
 
 @dataclass(frozen=True)
 class ManifestWords:
-    """Findings about the manifests of a pipeline, beside their states. ``unnamed``: an audit found more differences
-    than it kept, so any done manifest may be one of them.
+    """Findings about the manifests of a pipeline, beside their states.
+
+    ``damage`` has, by manifest, the first difference that an audit has found, and its next step. ``unnamed``: an audit
+    found more differences than it kept, so any done manifest may be one of them.
     """
 
     problems: dict[int, State]
     retries: dict[int, datetime]
-    damaged: frozenset[int]
+    damage: dict[int, tuple[str, str]]
     unnamed: bool
 
     @classmethod
@@ -50,15 +52,16 @@ class ManifestWords:
             if problem.manifest_id is not None:
                 problems.setdefault(problem.manifest_id, problem.kind)
         audits = unresolved_audits(status.audits)
-        differences = [
-            each for audit in audits for each in audit.first_differences if not (each.unseen or each.harmless)
-        ]
-        damaged = {each.manifest_id for each in differences if each.manifest_id is not None}
-        damaged |= {row["manifest_id"] for row in database.audits.missing(status.pipeline_name)}
+        damage: dict[int, tuple[str, str]] = {}
+        for difference in (difference for audit in audits for difference in audit.first_differences):
+            if difference.manifest_id is not None and not (difference.unseen or difference.harmless):
+                damage.setdefault(difference.manifest_id, (difference.what, difference.next_step))
+        for row in database.audits.missing(status.pipeline_name):
+            damage.setdefault(row["manifest_id"], (row["what"], row["next_step"]))
         return cls(
             problems,
             {retry.manifest_id: retry.at for retry in status.retries if retry.manifest_id is not None},
-            frozenset(damaged),
+            damage,
             any(audit.differences > len(audit.first_differences) for audit in audits),
         )
 
@@ -74,7 +77,7 @@ class ManifestWords:
             return ManifestWord(self.problems[manifest_id])
         if manifest_id in self.retries:
             return ManifestWord(State.RETRYING, self.retries[manifest_id])
-        if state == "done" and manifest_id in self.damaged:
+        if state == "done" and manifest_id in self.damage:
             return ManifestWord(State.DAMAGED)
         if state == "done" and self.unnamed:
             return ManifestWord(State.UNKNOWN)

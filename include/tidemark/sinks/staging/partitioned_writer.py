@@ -32,8 +32,8 @@ ANY_ROWS = 2**62
 
 @dataclass(frozen=True)
 class Target:
-    """The target of rows that share a file: one topic and one partition of the sink. ``place`` is that partition, a
-    folder or its values as JSON."""
+    """The key of rows that share a file. ``place`` is a partition of the sink, not of Kafka: a folder, or the values of
+    a table's partition as JSON."""
 
     kind: ObjectKind
     topic: str
