@@ -422,7 +422,7 @@ def test_a_store_that_replaces_nothing_ends_the_run_after_some_tries_and_says_so
     show(sink, 1)
     rule = proxy.arm(replace(REFUSED, having="_SUCCESS"))
     monkeypatch.setattr("tidemark.sinks.files.success.time", SimpleNamespace(sleep=lambda _: None))
-    with pytest.raises(SinkRefused, match="could not be put in 8 tries: the store says that it has changed") as refused:
+    with pytest.raises(SinkRefused, match="could not be put in 8 tries: the store refuses to replace it") as refused:
         show(sink, 2)
     assert refused.value.next_step.endswith("tidemark run demo")
     assert rule.struck == 16, "each try with both forms of the ETag"

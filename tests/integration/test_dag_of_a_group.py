@@ -63,7 +63,7 @@ def test_a_run_in_which_all_went_well_is_green(group: Group) -> None:
 @pytest.mark.parametrize("task", ["plan", "close"])
 def test_a_run_of_which_nobody_knows_the_failed_topics_is_not_green(group: Group, task: str) -> None:
     known = {name: {} for name in ("plan", "close") if name != task}
-    with pytest.raises(AirflowFailException, match=f"what {task} of this run said is gone"):
+    with pytest.raises(AirflowFailException, match=f"the result of {task} of this run was removed"):
         judge(group, WELL, known)
 
 

@@ -181,7 +181,7 @@ def test_replay_leaves_out_what_an_attempt_is_at_work_on(here: World) -> None:
 
 def test_a_replay_is_of_a_manifest_or_of_a_run() -> None:
     for both in ({}, {"manifest_id": 1, "run_key": "x"}):
-        with pytest.raises(ConfigurationError, match="of one manifest or of one run"):
+        with pytest.raises(ConfigurationError, match="needs one manifest or one run"):
             tidemark.replay("demo", **both)
 
 

@@ -116,7 +116,10 @@ def test_a_table_in_a_schema_that_is_not_there_is_created_with_its_schema(
         ("n bigint, at timestamptz", "the table has no column name"),
         ("n integer, at timestamptz, name text", "column n is integer, the rows have bigint"),
         ("n bigint, at date, name text", "column at is date, the rows have timestamp with time zone"),
-        (f"{COLUMNS}, house text NOT NULL", "column house is NOT NULL without a default, and the rows do not have it"),
+        (
+            f"{COLUMNS}, house text NOT NULL",
+            "column house is NOT NULL without a default, and the rows have no such column",
+        ),
     ],
 )
 def test_a_table_of_another_shape_is_refused_with_the_statement_that_mends_it(
