@@ -203,7 +203,7 @@ OF_ROWS = {
     "not a time": (f"SELECT '{CANARY}'::timestamptz", 'invalid input syntax for type timestamp with time zone: ".."'),
     "not of an enum": (f"SELECT '{CANARY}'::mood", 'invalid input value for enum mood: ".."'),
     "too large": ("SELECT '77777'::smallint", 'value ".." is out of range for type smallint'),
-    "a trigger": (f"INSERT INTO watched VALUES ('{CANARY}')", "PL/pgSQL function refuse_all() line 1 refuses it"),
+    "a trigger": (f"INSERT INTO watched VALUES ('{CANARY}')", "PL/pgSQL function refuse_all() line 1 raised an error"),
 }
 TABLES = """
     CREATE TYPE mood AS ENUM ('good');

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from sandbox.bootstrap import ceph
 from sandbox.bootstrap.check_machine import check_alone, holder
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
-from sandbox.bootstrap.jars import ensure, locked
+from sandbox.bootstrap.jars import ensure, folder_of, locked, spark_set
 from sandbox.demo import flights
 from sandbox.errors import SandboxBusy, SandboxFailed
 from sandbox.services.broker import Broker
@@ -257,13 +257,15 @@ def test_jars_that_are_not_the_locked_ones_are_removed_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ensure(STATE)
-    some = [jar for jar in locked() if jar.set == "spark"]
-    folder = STATE / "jars" / "spark"
+    some = [jar for jar in locked() if jar.set == spark_set()]
+    folder = folder_of(spark_set(), STATE)
     assert sorted(path.name for path in folder.iterdir()) == sorted(jar.file_name for jar in some)
     tampered = tmp_path / "jars.lock"
     smallest = min(some, key=lambda jar: (folder / jar.file_name).stat().st_size)
     tampered.write_text(str(smallest).replace(smallest.sha256, "0" * 64) + "\n")
-    monkeypatch.setattr("sandbox.bootstrap.jars.LOCK", tampered)
+    monkeypatch.setattr("sandbox.bootstrap.jars.LOCK_OF_SPARK", tampered)
+    (tmp_path / "empty.lock").touch()
+    monkeypatch.setattr("sandbox.bootstrap.jars.LOCK", tmp_path / "empty.lock")
     with pytest.raises(SandboxFailed, match="is not the locked file"):
         ensure(tmp_path / "state")
 
