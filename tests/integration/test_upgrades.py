@@ -193,7 +193,7 @@ def test_archived_manifests_are_refused_by_name_before_anything_changes(of_relea
     for dry_run in (True, False):
         with pytest.raises(ConfigurationError) as refused:
             migrate(of_release_3, dry_run=dry_run)
-        assert "archived ones: 1 of pipeline clicks, 2 of pipeline orders" in refused.value.what
+        assert "cannot read: 1 of pipeline clicks, 2 of pipeline orders" in refused.value.what
         assert "nothing was changed: go on with Tidemark 0.3; or" in refused.value.next_step
     assert pg_dump(postgres, of_release_3) == before
 
