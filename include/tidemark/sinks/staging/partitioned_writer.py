@@ -32,8 +32,10 @@ ANY_ROWS = 2**62
 
 @dataclass(frozen=True)
 class Target:
-    """The key of rows that share a file. ``place`` is a partition of the sink, not of the topic: a folder, or the values of
-    a table's partition as JSON."""
+    """The key of rows that share a file.
+
+    ``place`` is a partition of the sink, not of the topic: a folder, or the values of a table's partition as JSON.
+    """
 
     kind: ObjectKind
     topic: str
