@@ -20,7 +20,7 @@ help:
 ## Work on it
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, about a minute (make test-all has the longest of them)
-##   make test    every feature's main road and one kill of every kind of sink, on real services; about 12 minutes on 2 cores
+##   make test    every feature's main road and one kill of every kind of sink, on real services; about 10 minutes on 2 cores
 ##   make test-all  all tests but those of test-faults: an hour (test-more: those that make test leaves out)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
