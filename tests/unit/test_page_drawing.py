@@ -9,6 +9,7 @@ import pytest
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.calendar import calendar_hour, calendar_of
 from tidemark.airflow.page.lanes import CELLS, SHOWN, TAKEN, coverage, covered_lane
+from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.model.manifest import WithoutRows
 from tidemark.operations.hours import Hour
@@ -142,6 +143,7 @@ def log_path(actor: str) -> str | None:
     return task and task.log_path
 
 
+NO_FINDINGS = ManifestWords({}, {}, {}, unnamed=False)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -231,21 +233,29 @@ def event_hour(start: datetime, *, given_up: tuple[str, ...] = (), **values: Any
     ],
 )
 def test_a_cell_of_the_calendar_shows_the_worst_of_its_hour(values: dict[str, Any], kind: str) -> None:
-    assert calendar_hour(event_hour(NOON, **values), damaged=()).kind == kind
+    assert calendar_hour(event_hour(NOON, **values), NO_FINDINGS).kind == kind
 
 
 def test_an_hour_with_a_damaged_manifest_is_damaged_whatever_else_is_known_of_it() -> None:
     hour = event_hour(NOON, manifests=(3, 4), without_rows=WithoutRows(dead_lettered=1, lost=1))
-    cell = calendar_hour(hour, damaged={4})
+    cell = calendar_hour(hour, replace(NO_FINDINGS, damage={4: ("a file is missing", "tidemark replay")}, unnamed=True))
     assert (cell.kind, cell.sign) == ("damaged", "✕")
     assert cell.words.startswith("2026-03-01 12:00: damaged, ")
-    [day] = calendar_of([hour], {5}).days
+    [day] = calendar_of([hour], replace(NO_FINDINGS, damage={5: ("a file is missing", "tidemark replay")})).days
     assert [cell.kind for cell in day.hours if cell] == ["lacking"]
+
+
+def test_an_hour_of_which_an_audit_may_have_found_more_than_it_kept_is_unknown_and_never_complete() -> None:
+    findings = replace(NO_FINDINGS, unnamed=True)
+    cell = calendar_hour(event_hour(NOON, manifests=(3,)), findings)
+    assert (cell.kind, cell.sign) == ("unknown", "?")
+    assert cell.words.startswith("2026-03-01 12:00: unknown, ")
+    assert calendar_hour(event_hour(NOON, rows=0), findings).kind == "empty", "no manifest has rows of it"
 
 
 def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
     without = WithoutRows(dead_lettered=2, filtered=1)
-    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without), damaged=())
+    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without), NO_FINDINGS)
     assert cell.words == (
         "2026-03-01 12:00: complete with dead letters, 1,200 rows, 3 late, 2 dead letters, 1 filtered, revision 2"
     )
@@ -254,8 +264,8 @@ def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
 def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> None:
     days = [event_hour(NOON - timedelta(days=number)) for number in range(20)]
     old = event_hour(NOON - timedelta(days=30), complete_at=None), event_hour(NOON - timedelta(days=31))
-    view = calendar_of([*days, *old], ())
+    view = calendar_of([*days, *old], NO_FINDINGS)
     assert [day.day.isoformat() for day in view.days][::13] == ["2026-03-01", "2026-02-16"]
     assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
     assert [hour.words for hour in view.still_open] == ["2026-01-30 12:00: open, 9 rows"]
-    assert calendar_of([], ()).days == ()
+    assert calendar_of([], NO_FINDINGS).days == ()

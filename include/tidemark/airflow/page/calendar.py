@@ -2,19 +2,21 @@
 it.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.model.event_hours import HOURS_OF_A_DAY
 from tidemark.model.manifest import count_of
 from tidemark.operations.hours import Hour
+from tidemark.operations.status import State
 
 DAYS = 14
 # What a cell shows, the first that holds of its hour; a sign, so that it is no matter of colour alone.
 SIGNS = {
-    "damaged": "✕", "lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r", "empty": "·",
-    "complete": "",
+    "damaged": "✕", "unknown": "?", "lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r",
+    "empty": "·", "complete": "",
 }  # fmt: skip
 
 
@@ -52,12 +54,12 @@ class Calendar:
     still_open: tuple[CalendarHour, ...]
 
 
-def calendar_of(hours: Sequence[Hour], damaged: Container[int], days: int = DAYS) -> Calendar:
-    """Return the calendar of these hours, which may come in any order. ``damaged`` are ids of manifests."""
+def calendar_of(hours: Sequence[Hour], words: ManifestWords, days: int = DAYS) -> Calendar:
+    """Return the calendar of these hours, which may come in any order."""
     by_day: dict[date, dict[int, CalendarHour]] = {}
     for hour in hours:
         start = hour.start.astimezone(UTC)
-        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour, damaged)
+        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour, words)
     newest = max(by_day, default=date.min)
     rows, still_open = [], list[CalendarHour]()
     for day, known in sorted(by_day.items(), reverse=True):
@@ -68,10 +70,10 @@ def calendar_of(hours: Sequence[Hour], damaged: Container[int], days: int = DAYS
     return Calendar(tuple(rows), tuple(still_open))
 
 
-def calendar_hour(hour: Hour, damaged: Container[int]) -> CalendarHour:
-    """Return an hour as a cell; it is damaged if one of its manifests is."""
-    is_damaged = any(manifest_id in damaged for manifest_id in hour.manifests)
-    return CalendarHour(hour, "damaged" if is_damaged else _kind(hour), _words(hour, is_damaged))
+def calendar_hour(hour: Hour, words: ManifestWords) -> CalendarHour:
+    """Return an hour as a cell. It is damaged or unknown if the output of its manifests is, whatever else holds."""
+    output = words.of_output(hour.manifests)
+    return CalendarHour(hour, _kind(hour) if output is State.OK else output, _words(hour, output))
 
 
 def _kind(hour: Hour) -> str:
@@ -88,9 +90,9 @@ def _kind(hour: Hour) -> str:
     return "complete" if hour.rows else "empty"
 
 
-def _words(hour: Hour, is_damaged: bool) -> str:
-    state = "damaged" if is_damaged else f"complete{hour.lacks}" if hour.complete else "open"
-    parts = [state, count_of(hour.rows, "row")]
+def _words(hour: Hour, output: State) -> str:
+    state = f"complete{hour.lacks}" if hour.complete else "open"
+    parts = [state if output is State.OK else output, count_of(hour.rows, "row")]
     if hour.late:
         parts.append(f"{hour.late:,} late")
     if hour.without_rows.described():

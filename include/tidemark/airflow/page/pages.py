@@ -286,7 +286,7 @@ def pipeline(
         "matching": matching,
         "older": older,
         "hours": hours,
-        "calendar": calendar_of(hours, words.damage),
+        "calendar": calendar_of(hours, words),
         "unfinished": view.oldest_not_done is not None
         or any(problem.kind in RETRIED and problem.manifest_id is not None for problem in view.problems),
         "no_hours": no_hours,
@@ -347,7 +347,7 @@ def hour(request: Request, database: Database, name: PipelineName, start: Moment
     values = {
         "pipeline": name,
         "name": name_of(start),
-        "shown": calendar_hour(known[0], words.damage),
+        "shown": calendar_hour(known[0], words),
         "damage": [cause_of_damage(words, manifest) for manifest in manifests if manifest.id in words.damage],
         "manifests": manifests,
         "words": words,

@@ -33,7 +33,7 @@ _free = BoundedSemaphore(AT_ONCE)
 
 
 def peeked(pipeline: Pipeline, selection: RecordSelection, lookup: Lookup) -> dict[str, Any]:
-    """The parts of a ``PeekedView``; raises as ``peek``, and ``Unavailable`` when it is not done in time."""
+    """Return the parts of a ``PeekedView``. Raises as ``peek``, and ``Unavailable`` if it takes too long."""
     if pipeline.code:
         raise ConfigurationError(
             "the page runs no code of a pipeline, and this one has some",

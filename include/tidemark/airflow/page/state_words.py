@@ -1,5 +1,6 @@
 """One word for a manifest, from the words that ``status`` has for a pipeline."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -53,9 +54,10 @@ class ManifestWords:
                 problems.setdefault(problem.manifest_id, problem.kind)
         audits = unresolved_audits(status.audits)
         damage: dict[int, tuple[str, str]] = {}
-        for difference in (difference for audit in audits for difference in audit.first_differences):
-            if difference.manifest_id is not None and not (difference.unseen or difference.harmless):
-                damage.setdefault(difference.manifest_id, (difference.what, difference.next_step))
+        for audit in audits:
+            for difference in audit.first_differences:
+                if difference.manifest_id is not None and not (difference.unseen or difference.harmless):
+                    damage.setdefault(difference.manifest_id, (difference.what, difference.next_step))
         for row in database.audits.missing(status.pipeline_name):
             damage.setdefault(row["manifest_id"], (row["what"], row["next_step"]))
         return cls(
@@ -77,8 +79,10 @@ class ManifestWords:
             return ManifestWord(self.problems[manifest_id])
         if manifest_id in self.retries:
             return ManifestWord(State.RETRYING, self.retries[manifest_id])
-        if state == "done" and manifest_id in self.damage:
-            return ManifestWord(State.DAMAGED)
-        if state == "done" and self.unnamed:
-            return ManifestWord(State.UNKNOWN)
-        return ManifestWord(WORDS[state])
+        return ManifestWord(self.of_output([manifest_id]) if state == "done" else WORDS[state])
+
+    def of_output(self, manifest_ids: Collection[int]) -> State:
+        """Return damaged, unknown or ok for what these manifests have published."""
+        if any(manifest_id in self.damage for manifest_id in manifest_ids):
+            return State.DAMAGED
+        return State.UNKNOWN if self.unnamed and manifest_ids else State.OK
