@@ -23,7 +23,6 @@ from tidemark.sources.registry import connectors
 from tidemark.spark.java import java_command
 
 FETCH = "tidemark spark jars"
-OF_SPARK = "org.apache.spark"  # publishes the jars that have PySpark's version
 # One place, not the five that Ivy asks by itself, which takes minutes. The hashes of the table replace its checks.
 SETTINGS = (
     '<ivysettings><settings defaultResolver="maven"/><resolvers><ibiblio name="maven" m2compatible="true" '
@@ -54,7 +53,7 @@ class Jar:
 
 @cache
 def known_jars() -> dict[str, list[Jar]]:
-    """By version of PySpark the jars of its connectors."""
+    """Return the jars of the connectors, by version of PySpark."""
     jars: dict[str, list[Jar]] = {}
     for line in (files("tidemark.spark") / "jars.txt").read_text().splitlines():
         spark, *words = line.split()
@@ -63,31 +62,30 @@ def known_jars() -> dict[str, list[Jar]]:
 
 
 def fitting_jars(folder: Path) -> Path:
-    """The folder with the jars for the installed PySpark: that of its version in ``folder``, else ``folder`` itself."""
+    """Return the folder with the jars for the installed PySpark: that of its version in ``folder``, else ``folder``."""
     of_version = folder / version("pyspark")
     return of_version if of_version.is_dir() else folder
 
 
-def versions_of(name: str, folder: Path) -> list[str]:
-    """The versions of a jar that a folder has."""
-    return sorted(path.name.removeprefix(f"{name}-").removesuffix(".jar") for path in folder.glob(f"{name}-*.jar"))
-
-
 def refuse_other_versions(folder: Path) -> None:
     """Raise ``ConfigurationError`` for a connector of another Spark: it fails in the middle of a job."""
-    wanted = version("pyspark")
-    names = {jar.name for jars in known_jars().values() for jar in jars if jar.organisation == OF_SPARK}
-    for name in sorted(names):
-        versions = versions_of(name, folder)
-        if versions not in ([], [wanted]):
-            raise ConfigurationError(of_other_version(name, versions, folder), next_step=step_to_jars())
+    for name, versions in _connector_versions(folder):
+        if versions not in ([], [version("pyspark")]):
+            raise ConfigurationError(_of_other_version(name, versions, folder), next_step=step_to_jars())
 
 
-def of_other_version(name: str, versions: list[str], folder: Path) -> str:
+def _connector_versions(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each jar that must have PySpark's version, with the versions that the folder has of it."""
+    for name in (name for connector in connectors() for name in connector.jars):
+        jars = folder.glob(f"{name}-*.jar")
+        yield name, sorted(path.name.removeprefix(f"{name}-").removesuffix(".jar") for path in jars)
+
+
+def _of_other_version(name: str, versions: list[str], folder: Path) -> str:
     return f"PySpark {version('pyspark')} is installed, {name} is for {', '.join(versions)}: {folder}"
 
 
-def without_jars() -> str | None:
+def _without_jars() -> str | None:
     """Return what is wrong when no jars are known for the installed PySpark; None when some are."""
     wanted, known = version("pyspark"), known_jars()
     if wanted in known:
@@ -107,10 +105,9 @@ def step_to_jars() -> str:
 
 
 def findings(folder: Path | None) -> Iterator[Finding]:
-    """Spark's connectors must have the version of PySpark; another version fails in the middle of a job."""
-    wanted, needed = version("pyspark"), connectors()
+    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
     if folder is None:
-        names = " and the ".join(connector.name for connector in needed)
+        names = " and the ".join(connector.name for connector in connectors())
         yield warning(
             "spark jars",
             f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",
@@ -118,14 +115,13 @@ def findings(folder: Path | None) -> Iterator[Finding]:
         )
         return
     fitting = fitting_jars(folder)
-    for name in (name for connector in needed for name in connector.jars):
-        versions = versions_of(name, fitting)
-        if versions == [wanted]:
-            yield ok("spark jars", f"{name} {wanted}")
+    for name, versions in _connector_versions(fitting):
+        if versions == [version("pyspark")]:
+            yield ok("spark jars", f"{name} {versions[0]}")
         elif versions:
-            yield failed("spark jars", of_other_version(name, versions, fitting), step_to_jars())
+            yield failed("spark jars", _of_other_version(name, versions, fitting), step_to_jars())
         else:
-            yield failed("spark jars", without_jars() or f"{name} is not in {fitting}", step_to_jars())
+            yield failed("spark jars", _without_jars() or f"{name} is not in {fitting}", step_to_jars())
 
 
 def fetch_jars(folder: Path, repository: str | None) -> Path:
@@ -134,7 +130,7 @@ def fetch_jars(folder: Path, repository: str | None) -> Path:
     Quick when they are there. ``repository``: the address of another repository than Maven Central. Raises
     ``ConfigurationError`` for a PySpark without known jars, ``WorkFailed`` for files that do not come, or are others.
     """
-    problem = without_jars()
+    problem = _without_jars()
     if problem is not None:
         raise ConfigurationError(problem, next_step=step_to_jars())
     jars, home = known_jars()[version("pyspark")], folder / version("pyspark")

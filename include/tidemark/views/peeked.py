@@ -1,4 +1,4 @@
-"""The records of a peek as a person reads them: long values are cut, and those that are no text are escaped."""
+"""The records of a peek in words: long values are cut, and those that are not text are escaped."""
 
 import json
 from base64 import b64decode
@@ -14,7 +14,7 @@ from tidemark.text import readable, shortened, storable
 
 @dataclass(frozen=True)
 class RowView:
-    """``before``: the decoded data, if transforms have changed it."""
+    """A row. ``before`` is the decoded data, if transforms have changed it."""
 
     place: str
     offset: int
@@ -55,7 +55,7 @@ class PeekedView:
 
 
 def peeked_view(peeked: Peeked, most: int) -> PeekedView:
-    """``most``: characters of a value."""
+    """Return the records with at most ``most`` characters of each value."""
     return PeekedView(
         ", ".join(_counts(peeked)),
         [_row(row, most) for row in peeked.rows],
