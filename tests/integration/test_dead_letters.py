@@ -50,7 +50,7 @@ def world(make_world: MakeWorld) -> World:
 
 
 PRICE = "field price: expected integer, found string"
-NO_NAME = "not JSON: Expecting property name enclosed in double quotes at character N"
+NO_NAME = "not JSON: Expecting property name enclosed in double quotes"
 
 
 def test_they_are_shown_in_groups_by_class_and_reason(world: World) -> None:
@@ -60,7 +60,7 @@ def test_they_are_shown_in_groups_by_class_and_reason(world: World) -> None:
     assert groups == [
         (22, "value", PRICE),
         (4, "value", NO_NAME),
-        (1, "value", "not JSON: more content after the first value, at character N"),
+        (1, "value", "not JSON: more content after the first value"),
     ]
     first, last = view["groups"][0]["first"], view["groups"][0]["last"]
     assert (first["manifest_id"], first["offset"], first["timestamp"]) == (1, 10, EPOCH.isoformat())
@@ -178,7 +178,7 @@ def test_too_many_of_them_fail_the_manifest_before_anything_is_published(make_wo
     assert done.exit_code == 1
     [_, manifest] = world.manifests()
     assert (manifest["state"], manifest["objects"], manifest["dead_letter_objects"]) == ("failed", [], [])
-    for text in (f"max_dead_letters is {limit}: ", "value: not UTF-8 at byte N (first ", "pipeline=demo manifest=2 ",
+    for text in (f"max_dead_letters is {limit}: ", "value: not UTF-8 (first ", "pipeline=demo manifest=2 ",
                  f"topic={world.topic} partition=1 offset=", f"tidemark peek demo --topic {world.topic} --partition 1",
                  "tidemark retry demo --manifest 2"):  # fmt: skip
         assert text in " ".join(manifest["reason"].split()), (first_bad, manifest["reason"])

@@ -85,6 +85,27 @@ def test_each_topic_is_a_pipeline_and_a_bad_one_stops_no_other(make_world: MakeW
     assert {part["topic"] for part in world.json("lag", "demo")} == {good, f"{prefix}-new"}
 
 
+def test_what_several_topics_have_in_common_is_said_once(make_world: MakeWorld, prefix: str) -> None:
+    world = group_world(make_world, prefix)
+    names = [f"{prefix}-{number}" for number in range(3)]
+    for topic in names:
+        world.add_topic(topic, b"1")
+    world.lake.write_text("no folder")
+    run = world.here("run", "demo")
+    assert run.exit_code == 1
+    cause = next(line for line in run.stderr.splitlines() if line.startswith("error: ")).removeprefix("error: ")
+    cause = cause.partition(" [")[0]
+    assert run.stderr.count(cause) == 2, "as an error, and in the summary"
+    assert f"3 topics of demo failed, the others are done: {', '.join(f'demo.{each}' for each in names)}: {cause}" in (
+        run.stderr
+    )
+    assert "nothing is new" not in run.stderr
+    shown = world.here("status").stdout
+    assert shown.count(cause) == 1
+    assert f"3 topics of demo: {', '.join(f'demo.{each}' for each in names)}" in shown
+    assert world.here("status", "demo").stdout.count(cause) == 3, "the next step of each"
+
+
 def test_a_group_is_not_complete_while_no_plan_takes_one_of_its_topics(make_world: MakeWorld, prefix: str) -> None:
     world = group_world(make_world, prefix)
     compacted = f"{prefix}-compacted"
@@ -250,7 +271,7 @@ def test_members_are_adopted_one_by_one_after_their_database_is_lost(make_world:
     refused = world.here("run", "demo")
     assert refused.exit_code == 1
     for topic in topics:
-        assert f"tidemark db adopt demo.{topic} --why TEXT" in refused.stderr
+        assert f"tidemark db adopt demo.{topic} --why TEXT" in world.here("status", "demo").stdout
         world.ok("db", "adopt", f"demo.{topic}", "--why", "the database is lost")
     for topic in topics:
         send(world, topic, b"2")

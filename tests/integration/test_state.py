@@ -254,7 +254,7 @@ def test_hours_that_stay_open_since_a_manifest_fails_again_and_again_are_told_as
     hours_older(world, 1)
     assert state(world) == "failed"
     next_step = reason(world)[1]
-    assert next_step.endswith("or write dead_letter in the pipeline file; then: tidemark retry demo")
+    assert next_step.endswith("or set on_error: dead_letter in the pipeline file; then: tidemark retry demo")
     world.settings |= {"on_error": "dead_letter", "max_dead_letters": None}
     world.write_pipeline()
     world.ok("retry", "demo")

@@ -46,7 +46,7 @@ def test_the_next_run_names_and_takes_along_what_failed_and_status_is_red_until_
     red = world.here("status")
     assert red.exit_code == 1
     assert f"failed: manifest 1 of run first, {world.topic}-0 [0, 10) (failed): " in red.stdout
-    assert "write dead_letter in the pipeline file; then: tidemark retry demo" in red.stdout
+    assert "set on_error: dead_letter in the pipeline file; then: tidemark retry demo" in red.stdout
     mend(world)
     world.produce(10)
     planned = world.json("plan", "demo", "--dry-run")

@@ -19,7 +19,7 @@ from tidemark.model.reasons import (
     [
         ("field list[3]: null", "field list[..]: null"),
         ('field map["a\\"]b"][12].x: null', "field map[..][..].x: null"),
-        ("not UTF-8 at byte 120", "not UTF-8 at byte N"),
+        ("not UTF-8 at byte 120", "not UTF-8"),
         ("field a: does not fit DECIMAL(10,2)", "field a: does not fit DECIMAL(10,2)"),
         ("field x: outside the range of a 64-bit integer", "field x: outside the range of a 64-bit integer"),
         ("field address2: not an RFC 3339 date-time", "field address2: not an RFC 3339 date-time"),

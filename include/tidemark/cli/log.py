@@ -54,6 +54,15 @@ def error(error: TidemarkError) -> None:
         console.print(next_step, markup=False)
 
 
+def errors_of_members(errors: Iterable[TidemarkError]) -> None:
+    """Write the errors of a group's members; for people, only the first of those with the same cause."""
+    told = set()
+    for each in errors:
+        if chosen_format() is LogFormat.JSON or each.what not in told:
+            error(each)
+        told.add(each.what)
+
+
 def emit_failures(errors: Iterable[TidemarkError]) -> None:
     """Write errors for programs. People read them in the result of the command."""
     for each in errors:

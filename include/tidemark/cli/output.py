@@ -20,7 +20,7 @@ from tidemark.lifecycle.known_sinks import is_not_filled
 from tidemark.lifecycle.plan import PlannedRun, nothing_new
 from tidemark.model.expectations import ExpectationCount
 from tidemark.model.json_values import json_value
-from tidemark.model.manifest import AttemptState, Decision, Manifest, ManifestState, count_of
+from tidemark.model.manifest import AttemptState, Decision, Manifest, ManifestState, count_of, listed
 from tidemark.model.offsets import Range
 from tidemark.model.problem import Problem
 from tidemark.model.unknown_fields import UnknownField
@@ -31,7 +31,15 @@ from tidemark.operations.fill import Filled
 from tidemark.operations.hours import Hour
 from tidemark.operations.lag import Lag
 from tidemark.operations.new_project import NewProject
-from tidemark.operations.status import Status, group_of, members_in_short, own_problems, shared_causes
+from tidemark.operations.status import (
+    SharedCause,
+    State,
+    Status,
+    group_of,
+    members_in_short,
+    own_problems,
+    shared_causes,
+)
 from tidemark.pipeline.group import Group
 from tidemark.pipeline.settings import Pipeline
 from tidemark.views.manifests import ManifestHistoryView, ManifestView
@@ -365,17 +373,24 @@ def lag(views: Sequence[Lag]) -> None:
 
 @or_json
 def status(views: Sequence[Status], *, folded: bool) -> None:
-    """Print the state of each pipeline. ``folded``: of a group, only count the members that are healthy."""
+    """Print the state of each pipeline. ``folded``: of a group, only count the members that are healthy, and print what
+    several members have in common once.
+    """
     if not views:
         note("there are no pipelines")
     shared = shared_causes(views)
+    common = _common_problems(views, shared) if folded else {}
     if folded:
         for group in sorted({group for view in views if (group := group_of(view.pipeline_name))}):
             echo(members_in_short(group, views))
     for view in (
         views if not folded else [view for view in views if not (view.healthy and group_of(view.pipeline_name))]
     ):
-        problems = own_problems(view, shared)
+        problems = [
+            problem
+            for problem in own_problems(view, shared)
+            if (group_of(view.pipeline_name), problem.kind, problem.what) not in common
+        ]
         if view.problems and not problems:
             continue  # its problems are shared, and shown once, below
         echo(f"{view.pipeline_name}: {'; '.join(_facts(view))}")
@@ -388,9 +403,24 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
             echo(f"  left over: {view.leftover.what}\n    next: {view.leftover.next_step}")
         for retry in view.retries:
             echo(f"  retrying: {retry.what}; Airflow tries again by {retry.at:%Y-%m-%d %H:%M:%S} UTC")
+    for (group, kind, what), names in common.items():
+        echo(f"{count_of(len(names), 'topic')} of {group}: {listed(names)}")
+        echo(f"  {kind}: {what}\n    next: tidemark status {group} has the next step of each")
     for cause in shared:
         waiting = f"{len(cause.pipelines)} pipelines wait for it: {', '.join(cause.pipelines)}"
         echo(f"{cause.what}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
+
+
+def _common_problems(
+    views: Sequence[Status], shared: Sequence[SharedCause]
+) -> dict[tuple[str | None, State, str], list[str]]:
+    """Return the problems that several members of a group have in the same words, with the names of these members."""
+    common: dict[tuple[str | None, State, str], list[str]] = {}
+    for view in views:
+        group = group_of(view.pipeline_name)
+        for problem in own_problems(view, shared) if group else ():
+            common.setdefault((group, problem.kind, problem.what), []).append(view.pipeline_name)
+    return {problem: names for problem, names in common.items() if len(names) > 1}
 
 
 def _facts(view: Status) -> list[str]:

@@ -141,7 +141,7 @@ def run(
             own = context.database.manifests.find(ids=planned.manifests)
             _work(environment, context, sort_by_turn(context, own, taken), master)
         closing = _closed(environment, context, planned.run_key, taken_ids)
-        done = context.database.manifests.find(ids=[*closing.manifests, *closing.taken_along])
+        done = context.database.manifests.find(ids=[*closing.manifests, *taken_ids])
         output.closed(closing, manifest_views(context.database, done), as_json)
 
 
@@ -269,8 +269,7 @@ def _plan_members(
             like_the_next=tick.is_like_the_next, noted=not dry_run,
         )  # fmt: skip
         watch.end()
-    for error in members.failed.values():
-        log.error(error)
+    log.errors_of_members(members.failed.values())
     return members
 
 
@@ -299,11 +298,13 @@ def _run_members(
                 with watched_work(lambda: database_of(environment), run.manifests):
                     work_through(context, manifests, stage.of(context), log.LoggedProgress(context.pipeline_name))
                 closing = _closed(environment, context, run.run_key, taken_ids)
-                return [*closing.manifests, *closing.taken_along]
+                return [*closing.manifests, *taken_ids]
 
             done += _done_by(members.failed, name, work)
         views = manifest_views(database, database.manifests.find(ids=sorted({*done})))
-        output.finished(views, as_json, nothing="nothing is new in any topic")
+        nothing = f"nothing is new in any {'other ' if members.failed else ''}topic"
+        if views or as_json or members.done:
+            output.finished(views, as_json, nothing=nothing)
         _refuse_failed(group, members.failed)
 
 

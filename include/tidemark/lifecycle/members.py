@@ -48,9 +48,12 @@ class Members(Generic[Result]):
 
 
 def refuse_failed(group_name: str, failed: Mapping[str, str], next_step: str = "") -> None:
-    """Raise ``NotDone`` if members failed; it names them with their errors."""
+    """Raise ``NotDone`` if members failed; it names them by their errors."""
     if failed:
-        named = [f"{name}: {what.splitlines()[0]}" for name, what in list(failed.items())[:NAMED]]
+        by_cause: dict[str, list[str]] = {}
+        for name, what in list(failed.items())[:NAMED]:
+            by_cause.setdefault(what.splitlines()[0], []).append(name)
+        named = [f"{', '.join(names)}: {what}" for what, names in by_cause.items()]
         more = [f"and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
         raise NotDone(
             f"{count_of(len(failed), 'topic')} of {group_name} failed, the others are done: "

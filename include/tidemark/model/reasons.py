@@ -20,7 +20,8 @@ SHARE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)%$"
 
 _VARYING = re.compile(
     r"""
-    (?P<brackets> (?<!^transform) \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )           # list[3], map["key"]
+    (?P<place> ,? [ ] at [ ] (?:character|byte) [ ] \d+ )                             # of a value in its record
+  | (?P<brackets> (?<!^transform) \[ (?: "(?:[^"\\]|\\.)*" | \d+ ) \] )           # list[3], map["key"]
   | (?P<quoted> "(?:[^"\\]|\\.)*" )                                                    # "a name from the data"
   | (?P<guid> \b [0-9a-fA-F]{8} (?:-[0-9a-fA-F]{4}){3} - [0-9a-fA-F]{12} \b )
   | (?P<number> (?<![\w.(,-]) (?<!RFC[ ]) (?<!\.py:) (?<!^transform\[)
@@ -29,7 +30,7 @@ _VARYING = re.compile(
     """,
     re.VERBOSE,
 )
-_FIXED = {"brackets": "[..]", "quoted": '".."', "guid": "N", "number": "N"}
+_FIXED = {"place": "", "brackets": "[..]", "quoted": '".."', "guid": "N", "number": "N"}
 
 
 @lru_cache(maxsize=10_000)

@@ -430,7 +430,8 @@ class _Pass:
         more = f"; {len(failing) - 1} more in the same batch" if len(failing) > 1 else ""
         raise UndecodableRecord(
             f"a record cannot be used: {template(reason)}{more}",
-            next_step="correct the schema or the producer, or write dead_letter in the pipeline file" + THEN_RETRY,
+            next_step="correct the schema or the producer, or set on_error: dead_letter in the pipeline file"
+            + THEN_RETRY,
             manifest=self._manifest_id,
             topic=batch.column("topic")[index].as_py(),
             partition=batch.column("partition")[index].as_py(),

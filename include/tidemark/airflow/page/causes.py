@@ -34,7 +34,6 @@ NAMED_RANGES = 3
 HEADLINE = 4  # words before a colon, so that they say something without what follows
 
 _CONTEXT = re.compile(r"\s*\[(\w+=[^\n]*)\]$")
-_POSITION = re.compile(r",? at (?:character|byte) N\b")
 _END = ",;:."
 _OF_A_RECORD = {"topic", "partition", "offset"}
 
@@ -71,7 +70,6 @@ def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -
     head, _, rest = first.partition(": ")
     what, reasons = (head, rest.split("; ")) if rest and len(head.split()) >= HEADLINE else (first, [])
     reasons += [line for line in others if line.strip() and not line.startswith(NEXT)]
-    reasons = [without_position(reason) for reason in reasons]
     record = (facts["topic"], facts["partition"], facts["offset"]) if facts.keys() >= _OF_A_RECORD else None
     place = _place(facts)
     reasons += [f"{name} {value}" for name, value in facts.items() if name not in OTHER_SUBJECTS]
@@ -121,11 +119,6 @@ def _without_reason(manifest: Manifest) -> str:
         case ManifestState.DONE:
             return "a replay has reached only some sinks"
     return "no attempt has been started" if not manifest.attempt else f"attempt {manifest.attempt} is not finished"
-
-
-def without_position(reason: str) -> str:
-    """Return a reason that many records share without the position, which differs between them."""
-    return _POSITION.sub("", reason)
 
 
 def steps_of(text: str, names: Collection[str] = ()) -> tuple[Instruction, ...]:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
-from tidemark.airflow.page.causes import cause_of_text, steps_of, without_position
+from tidemark.airflow.page.causes import cause_of_text, steps_of
 from tidemark.airflow.page.runs import strip_words
 from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of, counted
@@ -78,7 +78,6 @@ TEMPLATES.filters |= {
     "steps": steps_of,
     "not_as_rows": lambda hour: hour.without_rows.described(),
     "cause": cause_of_text,
-    "without_position": without_position,
     "word": word,
 }
 TEMPLATES.globals |= {"run_path": run_path}
