@@ -24,7 +24,7 @@ help:
 ##   make test-all  all tests but those of test-faults: an hour (test-more: those that make test leaves out)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
-##   make test-spark VERSION=4.1.1   what asks Spark itself, with another PySpark: 4.1.1 or 4.2.0
+##   make test-spark VERSION=4.2.0   what asks Spark itself, with another PySpark: 4.0.0 or 4.2.0
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
 ##   make test-compose   Dockerfile and docker-compose.yaml on an unpacked Docker, as root on Debian; 10 minutes, 4 GB
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
