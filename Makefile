@@ -30,7 +30,7 @@ help:
 ##   make docs    the pictures of docs/images, taken again, and docs/ as a site in .tidemark/site
 ##   make reference   the tables of keys in docs/configuration.md, from the settings classes
 ##   make lint    ruff and mypy, as in CI
-##   make dump    what this version makes, stored for the tests of later ones (docs/release.md)
+##   make dump    what this version makes, stored for the tests of later ones (CONTRIBUTING.md)
 ##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
 ##
 ## Break it (make test-all does some of it)

@@ -1,4 +1,4 @@
-"""Checks the invariants (docs/invariants.md) after every step of a schedule, whatever was killed, paused or repeated.
+"""Checks the invariants (README.md) after every step of a schedule, whatever was killed, paused or repeated.
 
 The model broker knows every record that ever had an offset. The oracle reads the real files that the exact reader gets,
 and compares them with the broker's records, row by row.

@@ -1,6 +1,6 @@
 """Each column type, in each position, with extreme values, into each sink, read back by foreign readers.
 
-docs/extreme-values.md has what each reader gives. A difference from it is a defect here or there.
+extreme-values.md has what each reader gives. A difference from it is a defect here or there.
 """
 
 import gzip
@@ -40,7 +40,7 @@ from tests.worlds.topic_world import committed
 from tests.worlds.world import World
 from tidemark.kinds import SINKS
 
-PAGE = CHECKOUT / "docs" / "extreme-values.md"
+PAGE = Path(__file__).with_name("extreme-values.md")
 LIMITS = {
     ("table of PostgreSQL", "psql"): {f"{kind}_{inner}" for kind in ("float", "double") for inner in POSITIONS[1:]}
 }

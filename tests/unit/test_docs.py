@@ -24,7 +24,8 @@ from tidemark.providers.registry.client import _SECRET as REGISTRY_SECRETS
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = sorted(
-    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")], key=lambda path: path.relative_to(REPOSITORY)
+    [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "tests").glob("*/*.md")],
+    key=lambda path: path.relative_to(REPOSITORY),
 )
 ADRS = [path for path in DOCS if path.parent.name == "adr"]
 ALLOWED_HOSTS = {"ant.apache.org", "json-schema.org", "openlineage.io", "yaml.org", "example.com", "example.org"}
@@ -165,8 +166,9 @@ def test_every_failpoint_stands_in_the_tables_of_the_guarantees_in_order() -> No
     assert places == sorted(places)
 
 
-def test_every_row_of_the_failure_matrix_that_concerns_us_stands_in_the_guarantees() -> None:
-    cells = re.findall(r"^\| ((?:Iceberg )?[PRFGKNMTQ]\d+(?:, [^|]+)?) \|", text("docs/guarantees.md"), re.MULTILINE)
+def test_every_row_of_the_failure_matrix_that_concerns_us_is_there() -> None:
+    matrix = text("tests/faults/README.md")
+    cells = re.findall(r"^\| ((?:Iceberg )?[PRFGKNMTQ]\d+(?:, [^|]+)?) \|", matrix, re.MULTILINE)
     rows = [row for cell in cells for row in cell.split(", ")]
     counts = {"P": 13, "R": 21, "F": 15, "G": 9, "K": 11, "N": 6, "Iceberg T": 5, "M": 7, "T": 12, "Q": 7}
     assert rows == [f"{kind}{number}" for kind, count in counts.items() for number in range(1, count + 1)]

@@ -1,4 +1,4 @@
-"""Every number that a test names (I10, F4 ..) stands in the documents, with the words of its message."""
+"""Every number that a test names (I10, F4 ..) stands in tests/faults/README.md, with the words of its message."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
-INVARIANTS = (CHECKOUT / "docs" / "invariants.md").read_text()
-GUARANTEES = (CHECKOUT / "docs" / "guarantees.md").read_text()
-ROWS = dict(re.findall(r"^\| (I\d+) \| ([^|]+) \|", INVARIANTS, re.MULTILINE))
-CELLS = re.findall(r"^\| ((?:Iceberg )?[PRFGKNMT]\d+(?:, [^|]+)?) \|", GUARANTEES, re.MULTILINE)
+PAGE = (CHECKOUT / "tests" / "faults" / "README.md").read_text()
+ROWS = dict(re.findall(r"^\| (I\d+) \| ([^|]+) \|", PAGE, re.MULTILINE))
+CELLS = re.findall(r"^\| ((?:Iceberg )?[PRFGKNMT]\d+(?:, [^|]+)?) \|", PAGE, re.MULTILINE)
 FAULTS = {number for cell in CELLS for number in re.findall(r"[PRFGKNMT]\d+", cell)}
 
 
@@ -43,5 +42,5 @@ def test_the_words_of_a_message_stand_beside_its_number() -> None:
 
 @pytest.mark.parametrize("number", ROWS)
 def test_an_invariant_names_a_test_that_shows_it(number: str) -> None:
-    [row] = re.findall(rf"^\| {number} \|.*$", INVARIANTS, re.MULTILINE)
+    [row] = re.findall(rf"^\| {number} \|.*$", PAGE, re.MULTILINE)
     assert re.search(r"`tests/[\w/]+\.py::test_\w+`", row)
