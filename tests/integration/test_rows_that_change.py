@@ -239,7 +239,7 @@ def test_a_key_that_moved_to_another_partition_has_no_order_which_the_guide_says
     send(rows, 1, "u", partition=0, state="second")
     rows.world.ok("run", "demo")
     assert rows.seen("state") == {1: ("first",)}
-    guide = (Path(__file__).parents[2] / "docs/change-stream-into-postgres.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs/change-stream.md").read_text()
     assert "Do not add partitions to the topic" in guide
     rows.finish()
 

@@ -43,7 +43,7 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "name"), [("providers/rabbitmq", "streams"), ("change-stream-into-postgres", "order_changes")]
+    ("page", "name"), [("providers/rabbitmq", "streams"), ("change-stream", "order_changes")]
 )
 def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
     example = (REPOSITORY / f"include/pipelines/examples/{name}.yaml").read_text()
@@ -52,7 +52,7 @@ def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
 
 
 def test_the_promise_of_a_table_of_current_rows_is_told_once_and_other_pages_lead_to_it() -> None:
-    names = ("providers/iceberg", "providers/delta", "change-stream-into-a-lake")
+    names = ("providers/iceberg", "providers/delta", "change-stream")
     told, *others = [(REPOSITORY / f"docs/{name}.md").read_text() for name in names]
     assert [page.count("Per key the newest version") for page in (told, *others)] == [1, 0, 0]
     assert all("iceberg.md#iceberg-with-a-key-the-newest-row-of-each-key" in page for page in others)
