@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.dynamodb import DynamoDB
 from sandbox.services.postgres import Postgres
 from tests.worlds.arrow_readers import by_duckdb, by_polars, by_spark

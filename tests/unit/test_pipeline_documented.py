@@ -42,9 +42,7 @@ def test_every_file_of_the_repository_is_valid_for_editors_too() -> None:
     assert len(list(validator.iter_errors(wrong))) == 2
 
 
-@pytest.mark.parametrize(
-    ("page", "name"), [("providers/rabbitmq", "streams"), ("change-stream", "order_changes")]
-)
+@pytest.mark.parametrize(("page", "name"), [("providers/rabbitmq", "streams"), ("change-stream", "order_changes")])
 def test_a_page_shows_the_pipeline_of_its_example(page: str, name: str) -> None:
     example = (REPOSITORY / f"include/pipelines/examples/{name}.yaml").read_text()
     shown = (REPOSITORY / f"docs/{page}.md").read_text()

@@ -1,7 +1,7 @@
 """The pipeline of one test, with its own topic, manifest database and lake, and what its readers see.
 
-These hold at any time (tests/faults/README.md): the exact reader returns each manifest completely or not at all, and never
-a record twice. In the end it returns the same as after a run without faults.
+These hold at any time (tests/faults/README.md): the exact reader returns each manifest completely or not at all, and
+never a record twice. In the end it returns the same as after a run without faults.
 """
 
 import json
