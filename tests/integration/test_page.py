@@ -1558,7 +1558,10 @@ def test_why_no_records_can_be_looked_at_is_told_by_its_cause_and_in_time(
 
     registry = {"url": "http://127.0.0.1:1"}
     orders(decode={"format": "avro", "registry": registry, "schema": {"subject": "orders-value"}})
-    assert "the schema registry http://127.0.0.1:1 does not answer" in told(status=503)
+    silent = told(status=503)
+    assert "the schema registry http://127.0.0.1:1 does not answer" in silent
+    assert "<code><span>tidemark peek demo</span></code>" in silent
+    assert "tidemark retry" not in silent, "a peek leaves no manifest to retry"
     (world.folder / "pipelines" / "logic").mkdir()
     (world.folder / "pipelines" / "logic" / "shop.py").write_text("def tax(batch):\n    raise SystemExit")
     orders(decode={"format": "json", "schema": SCHEMAS[0]}, code="logic", transform=[{"python": "shop:tax"}])

@@ -9,10 +9,11 @@ import pytest
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.calendar import calendar_hour, calendar_of
 from tidemark.airflow.page.lanes import CELLS, SHOWN, TAKEN, coverage, covered_lane
-from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.model.manifest import WithoutRows
+from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
+from tidemark.operations.known_damage import Damage
 from tidemark.operations.lag import Lag
 from tidemark.operations.timeline import PERIODS, Period, Step, Timeline
 from tidemark.views.lanes import LaneView, LettersPartView, PartView
@@ -87,6 +88,13 @@ def test_parts_that_were_put_together_say_how_many_offsets_are_in_their_state() 
     assert part.words == "failed 4 in [10, 20), manifest 3 and 1 more"
 
 
+def test_a_damaged_part_is_no_ok_offset_and_is_named_before_what_only_waits() -> None:
+    covered = covered_lane(lane(0, 10, PartView(0, 2, "planned", 4, 1, 2), PartView(4, 8, "damaged", 7, 1, 4)))
+    assert covered.words == "orders-0: 4 damaged, 2 waiting, 4 ok"
+    assert [bar.words for bar in covered.undone] == ["damaged [4, 8), manifest 7", "waiting [0, 2), manifest 4"]
+    assert not covered.complete
+
+
 def test_complete_partitions_are_folded_and_of_the_others_the_worst_are_shown_first() -> None:
     failed, planned = PartView(0, 5, "failed", 1, 1, 5), PartView(5, 10, "planned", 2, 1, 5)
     lanes = [
@@ -117,7 +125,10 @@ def test_dead_letters_are_drawn_on_the_scale_of_their_lane_and_together_where_th
         "2 dead letters in [0, 100), manifest 3",
         "5 dead letters in [500, 510), manifest 7 and 1 more",
     ]
-    assert covered.letter_cells == (*range(CELLS // 20), CELLS // 4)
+    shares = dict(covered.letter_cells)
+    assert tuple(shares) == (*range(CELLS // 20), CELLS // 4)
+    assert shares[0] == 0.02, "2 of 100 records are dead letters, so the foot of the cells of all 100 is low"
+    assert shares[CELLS // 4] == 1, "one of the manifests there has nothing else"
 
 
 def test_the_dead_letters_of_ten_thousand_manifests_are_a_few_bars() -> None:
@@ -125,7 +136,7 @@ def test_the_dead_letters_of_ten_thousand_manifests_are_a_few_bars() -> None:
     covered = covered_lane(lane(0, 1_000_000, dead_letters=many))
     assert len(covered.letters) <= CELLS
     assert sum(bar.records for bar in covered.letters) == sum(bar.manifests for bar in covered.letters) == 10_000
-    assert covered.letter_cells == tuple(range(CELLS))
+    assert covered.letter_cells == tuple((cell, 0.01) for cell in range(CELLS))
 
 
 def test_an_attempt_of_a_task_links_to_its_log_and_another_one_to_nothing() -> None:
@@ -143,7 +154,6 @@ def log_path(actor: str) -> str | None:
     return task and task.log_path
 
 
-NO_FINDINGS = ManifestWords({}, {}, {}, unnamed=False)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -233,29 +243,34 @@ def event_hour(start: datetime, *, given_up: tuple[str, ...] = (), **values: Any
     ],
 )
 def test_a_cell_of_the_calendar_shows_the_worst_of_its_hour(values: dict[str, Any], kind: str) -> None:
-    assert calendar_hour(event_hour(NOON, **values), NO_FINDINGS).kind == kind
+    assert calendar_hour(event_hour(NOON, **values)).kind == kind
 
 
 def test_an_hour_with_a_damaged_manifest_is_damaged_whatever_else_is_known_of_it() -> None:
-    hour = event_hour(NOON, manifests=(3, 4), without_rows=WithoutRows(dead_lettered=1, lost=1))
-    cell = calendar_hour(hour, replace(NO_FINDINGS, damage={4: ("a file is missing", "tidemark replay")}, unnamed=True))
+    damage = Damage({4: Problem(4, "a file is missing", "tidemark replay")}, unnamed=True)
+    output, problems = damage.output((3, 4)), damage.problems((3, 4))
+    assert [problem.manifest_id for problem in problems] == [4]
+    lacking = WithoutRows(dead_lettered=1, lost=1)
+    hour = event_hour(NOON, manifests=(3, 4), without_rows=lacking, output=output, damage=problems)
+    assert not hour.complete, "though the ledger has closed it"
+    cell = calendar_hour(hour)
     assert (cell.kind, cell.sign) == ("damaged", "✕")
     assert cell.words.startswith("2026-03-01 12:00: damaged, ")
-    [day] = calendar_of([hour], replace(NO_FINDINGS, damage={5: ("a file is missing", "tidemark replay")})).days
+    [day] = calendar_of([event_hour(NOON, manifests=(3,), without_rows=lacking)]).days
     assert [cell.kind for cell in day.hours if cell] == ["lacking"]
 
 
 def test_an_hour_of_which_an_audit_may_have_found_more_than_it_kept_is_unknown_and_never_complete() -> None:
-    findings = replace(NO_FINDINGS, unnamed=True)
-    cell = calendar_hour(event_hour(NOON, manifests=(3,)), findings)
+    damage = Damage({}, unnamed=True)
+    cell = calendar_hour(event_hour(NOON, manifests=(3,), output=damage.output((3,))))
     assert (cell.kind, cell.sign) == ("unknown", "?")
     assert cell.words.startswith("2026-03-01 12:00: unknown, ")
-    assert calendar_hour(event_hour(NOON, rows=0), findings).kind == "empty", "no manifest has rows of it"
+    assert damage.output(()) == "ok", "no manifest has rows of it"
 
 
 def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
     without = WithoutRows(dead_lettered=2, filtered=1)
-    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without), NO_FINDINGS)
+    cell = calendar_hour(event_hour(NOON, rows=1_200, late=3, revision=2, without_rows=without))
     assert cell.words == (
         "2026-03-01 12:00: complete with dead letters, 1,200 rows, 3 late, 2 dead letters, 1 filtered, revision 2"
     )
@@ -264,8 +279,8 @@ def test_the_words_of_a_cell_say_all_that_is_known_of_its_hour() -> None:
 def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> None:
     days = [event_hour(NOON - timedelta(days=number)) for number in range(20)]
     old = event_hour(NOON - timedelta(days=30), complete_at=None), event_hour(NOON - timedelta(days=31))
-    view = calendar_of([*days, *old], NO_FINDINGS)
+    view = calendar_of([*days, *old])
     assert [day.day.isoformat() for day in view.days][::13] == ["2026-03-01", "2026-02-16"]
     assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
-    assert [hour.words for hour in view.still_open] == ["2026-01-30 12:00: open, 9 rows"]
-    assert calendar_of([], NO_FINDINGS).days == ()
+    assert [hour.words for hour in view.incomplete] == ["2026-01-30 12:00: open, 9 rows"]
+    assert calendar_of([]).days == ()

@@ -20,10 +20,12 @@ from tidemark.airflow.page.runs import (
     strip_words,
 )
 from tidemark.airflow.page.state_words import ManifestWords
+from tidemark.model.problem import Problem
+from tidemark.operations.known_damage import Damage
 from tidemark.operations.status import State
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NO_FINDINGS = ManifestWords({}, {}, {}, unnamed=False)
+NO_FINDINGS = ManifestWords({}, {}, Damage({}))
 
 
 def run(number: int, *states: str, lag: int | None = None) -> dict[str, Any]:
@@ -42,12 +44,12 @@ def run(number: int, *states: str, lag: int | None = None) -> dict[str, Any]:
         ((), "nothing new", "·", None),
         (("done", "done"), "ok", "✓", 10),
         (("done", "planned"), "waiting", "○", 11),
-        (("done", "planned", "running"), "working", "▶", 11),
-        (("running", "abandoned"), "failed", "✕", 10),
-        (("failed", "blocked", "done"), "blocked", "✕", 10),
+        (("done", "planned", "running"), "working", "▶", 12),
+        (("running", "abandoned"), "failed", "✕", 11),
+        (("failed", "blocked", "done"), "blocked", "✕", 11),
     ],
 )
-def test_a_run_has_the_worst_word_of_its_manifests_and_leads_to_the_first_that_is_not_done(
+def test_a_run_has_the_worst_word_of_its_manifests_and_leads_to_the_first_with_it(
     states: tuple[str, ...], word: str, sign: str, manifest: int | None
 ) -> None:
     [drawn] = drawn_runs([run(1, *states)], NO_FINDINGS)
@@ -56,7 +58,9 @@ def test_a_run_has_the_worst_word_of_its_manifests_and_leads_to_the_first_that_i
 
 def test_a_run_is_never_ok_when_its_manifest_is_damaged_or_nobody_could_look() -> None:
     rows = [run(1, "done"), run(2, "done"), run(3, "failed")]
-    findings = ManifestWords({10: State.LATE}, {30: NOON}, {20: ("a file is missing", "tidemark replay")}, unnamed=True)
+    findings = ManifestWords(
+        {10: State.LATE}, {30: NOON}, Damage({20: Problem(20, "a file is missing", "")}, unnamed=True)
+    )
     assert [drawn.word for drawn in drawn_runs(rows, findings)] == ["late", "damaged", "retrying"]
     [unknown] = drawn_runs([run(4, "done")], findings)
     assert (unknown.word, unknown.sign) == ("unknown", "?")

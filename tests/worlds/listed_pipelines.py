@@ -33,7 +33,7 @@ WRONG = {
     ),
     State.LOST: (
         (
-            "retention took offsets [120,400, 133,871) of clicks-11 before they were planned; no run plans anything "
+            "retention took offsets [120400, 133871) of clicks-11 before they were planned; no run plans anything "
             "until a person decides"
         ),
         "tidemark accept loss {} --why TEXT",

@@ -311,10 +311,12 @@ def hours(views: Sequence[Hour]) -> None:
     table = Table("hour (UTC)", "rows", "late", "manifests", "complete", "revision", "not as rows")
     for view in views:
         complete = Text(_time(view.complete_at) if view.complete else f"waits for {view.waits_for}")
+        if view.output is not State.OK:
+            complete = Text(": ".join([view.output, *map(str, view.damage[:1])]))
         if view.given_up:
             complete.append(f", given up in {', '.join(view.given_up)}")
-        if view.complete:
-            complete.stylize("red" if view.lacks else "green")
+        if view.complete or view.output is not State.OK:
+            complete.stylize("green" if view.complete and not view.lacks else "red")
         table.add_row(
             f"{view.start:%Y-%m-%d %H}", f"{view.rows:,}", f"{view.late:,}", f"{len(view.manifests)}",
             complete, str(view.revision),
@@ -360,8 +362,9 @@ def decided_members(decisions: Mapping[str, Decision], group_name: str) -> None:
 def lag(views: Sequence[Lag]) -> None:
     table = Table("topic", "partition", "log start", "planned up to", "last stable", "log end", "lag", "unpublished")
     for view in views:
-        numbers = (view.log_start, view.planned, view.last_stable, view.log_end, view.lag, view.unpublished)
-        table.add_row(view.topic, str(view.partition), *(f"{value:,}" for value in numbers))
+        offsets = (view.log_start, view.planned, view.last_stable, view.log_end)
+        counts = (f"{count:,}" for count in (view.lag, view.unpublished))
+        table.add_row(view.topic, str(view.partition), *map(str, offsets), *counts)
     open_console().print(table)
     for view in views:
         for line in filter(None, (view.open_transaction, view.changed)):

@@ -40,10 +40,10 @@ class Hours(Part):
         row = self._sql.row("closable_since", pipeline_name=pipeline_name, **values)
         return None if row is None else row["since"]
 
-    def find(self, pipeline_name: str, selection: HourSelection = ALL_HOURS) -> list[Row]:
+    def find(self, pipeline_name: str, selection: HourSelection = ALL_HOURS, damaged: Sequence[int] = ()) -> list[Row]:
         """Return hour, revision, rows, late, complete_at, manifests (ids) and given_up (sinks in which output of the
-        manifests was given up); oldest first."""
-        return self._sql.rows("hours", pipeline_name=pipeline_name, **vars(selection))
+        manifests was given up); oldest first. Hours with rows of ``damaged`` manifests are incomplete."""
+        return self._sql.rows("hours", pipeline_name=pipeline_name, damaged=list(damaged), **vars(selection))
 
     def since(self, pipeline_name: str, since: datetime) -> list[Row]:
         """Return hour, revision, complete and told of each hour from ``since`` on."""

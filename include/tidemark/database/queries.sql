@@ -764,7 +764,7 @@ CROSS JOIN LATERAL (
 WHERE c.pipeline = %(pipeline_name)s ORDER BY c.topic, c.partition, c.generation;
 
 -- name: parts_not_done
--- What is lost or not done of each chain; uses indexes that have only that. Adjacent ranges in one state become one
+-- What is lost or not done of each chain, or of "damaged" manifests; uses indexes that have only that. Adjacent ranges in one state become one
 -- part. With "cells" each chain is divided into so many cells; parts in one state that begin in one cell become one
 -- part, too.
 WITH part AS (
@@ -772,6 +772,10 @@ WITH part AS (
            CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state
     FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id
     WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'
+    UNION ALL
+    SELECT g.chain_id, g.start_offset, g.end_offset, m.id, 'damaged'
+    FROM manifest m JOIN manifest_range g ON g.manifest_id = m.id
+    WHERE m.id = ANY (%(damaged)s::bigint[]) AND m.state = 'done'
     UNION ALL
     SELECT g.chain_id, g.start_offset, g.end_offset, NULL, 'lost'
     FROM chain c JOIN manifest_range g ON g.chain_id = c.id AND g.kind = 'lost'
@@ -829,7 +833,9 @@ WITH chosen AS (
       AND coalesce(r.planned_up_to, r.cut_at, r.planned_at) <= %(end)s),
 planned AS (
     SELECT c.period, m.id,
-           CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned' ELSE m.state::text END AS state,
+           CASE WHEN m.state = 'running' AND NOT is_alive(m.id, m.attempt) THEN 'abandoned'
+                WHEN m.state = 'done' AND m.id = ANY (%(damaged)s::bigint[]) THEN 'damaged'
+                ELSE m.state::text END AS state,
            (SELECT max((p.counts ->> 'read')::bigint) FROM publication p WHERE p.manifest_id = m.id) AS read
     FROM chosen c JOIN manifest m ON m.run_id = c.id)
 SELECT period, state, count(*) AS number, min(id) AS first_manifest, coalesce(sum(read), 0)::bigint AS read
@@ -1223,7 +1229,8 @@ FROM waiting w;
 
 -- name: hours
 -- With "newest" only so many of the newest hours, and all incomplete ones. With "limit" at most so many of the newest.
--- Incomplete hours come from an index of their own, because one may be years old.
+-- Incomplete hours come from indexes of their own, because one may be years old: those that are open, and those with
+-- rows of "damaged" manifests.
 SELECT h.hour, h.revision, h.rows, h.late, h.complete_at, coalesce((
     SELECT array_agg(c.manifest_id ORDER BY c.manifest_id) FROM manifest_hour c
     WHERE c.pipeline = h.pipeline AND c.hour = h.hour), '{}') AS manifests, coalesce((
@@ -1240,6 +1247,11 @@ FROM (
     UNION
     (SELECT * FROM hour
      WHERE pipeline = %(pipeline_name)s AND complete_at IS NULL AND (%(incomplete)s OR %(newest)s::int IS NOT NULL)
+       AND (%(before)s::timestamptz IS NULL OR hour < %(before)s))
+    UNION
+    (SELECT * FROM hour
+     WHERE pipeline = %(pipeline_name)s AND (%(incomplete)s OR %(newest)s::int IS NOT NULL)
+       AND hour IN (SELECT c.hour FROM manifest_hour c WHERE c.manifest_id = ANY (%(damaged)s::bigint[]))
        AND (%(before)s::timestamptz IS NULL OR hour < %(before)s))
     ORDER BY hour DESC LIMIT %(limit)s::int) h
 ORDER BY h.hour;

@@ -94,10 +94,11 @@ class Ranges(Part):
     def lost_offsets(self, pipeline_name: str) -> int:
         return int(self._sql.rows("lost_offsets", pipeline_name=pipeline_name)[0]["offsets"])
 
-    def not_done(self, pipeline_name: str, cells: int | None = None) -> list[Row]:
-        """Return the parts of each chain that are lost or not done: chain_id, start, end, state, first_manifest, and
-        the numbers of manifests and offsets. With ``cells`` a chain has at most so many parts of each state."""
-        return self._sql.rows("parts_not_done", pipeline_name=pipeline_name, cells=cells)
+    def not_done(self, pipeline_name: str, damaged: Sequence[int], cells: int | None = None) -> list[Row]:
+        """Return the parts of each chain that are lost, not done or of ``damaged`` manifests: chain_id, start, end,
+        state, first_manifest, and the numbers of manifests and offsets. With ``cells`` a chain has at most so many
+        parts of each state."""
+        return self._sql.rows("parts_not_done", pipeline_name=pipeline_name, damaged=list(damaged), cells=cells)
 
     def with_dead_letters(self, pipeline_name: str, manifests: int) -> list[Row]:
         """Return the parts of each chain with dead letters, for so many of the newest manifests with dead letters:

@@ -115,7 +115,11 @@ class Runs(Part):
         many seconds, the largest, with the newest time of the period."""
         return self._sql.rows("lags_since", pipeline_name=pipeline_name, since=since, seconds=seconds)
 
-    def periods(self, pipeline_name: str, start: datetime, end: datetime, seconds: int) -> list[Row]:
+    def periods(
+        self, pipeline_name: str, start: datetime, end: datetime, seconds: int, damaged: Sequence[int]
+    ) -> list[Row]:
         """Return runs and manifests by period of so many seconds, numbered from 0 at ``start``: period, state, number,
-        first_manifest and records read. A row whose state is None has the number of runs."""
-        return self._sql.rows("periods", pipeline_name=pipeline_name, start=start, end=end, seconds=seconds)
+        first_manifest and records read. A row whose state is None has the number of runs. Done manifests of ``damaged``
+        have that state."""
+        values = {"start": start, "end": end, "seconds": seconds, "damaged": list(damaged)}
+        return self._sql.rows("periods", pipeline_name=pipeline_name, **values)

@@ -268,7 +268,7 @@ def _ends(ends: Iterable[tuple[TopicPartition, int]]) -> tuple[End, ...]:
 
 def nothing_new(run: PlannedRun) -> str:
     """Return where a run without manifests ends, as a sentence: ``nothing new up to offset 120 of flights-0, ..``."""
-    shown = ", ".join(f"{end.offset:,} of {end.at.name}" for end in run.ends[:8])
+    shown = ", ".join(f"{end.offset} of {end.at.name}" for end in run.ends[:8])
     more = f" and {len(run.ends) - 8} more partitions" if len(run.ends) > 8 else ""
     return f"nothing new up to offset {shown}{more}{covered(run)}"
 

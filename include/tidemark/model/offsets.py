@@ -50,8 +50,9 @@ class Range:
             raise ValueError(f"not a range: [{self.start}, {self.end})")
 
     def __str__(self) -> str:
-        """Return the range as messages name it, such as ``flights-0 [0, 1,000)``."""
-        return f"{self.at.name} [{self.start:,}, {self.end:,})"
+        """Return the range as messages name it, such as ``flights-0 [0, 1000)``; an offset is copied, so it has no
+        commas."""
+        return f"{self.at.name} [{self.start}, {self.end})"
 
     @property
     def context(self) -> dict[str, object]:

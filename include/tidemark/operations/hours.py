@@ -10,6 +10,9 @@ from tidemark.lifecycle.hours import without_rows_of
 from tidemark.model.event_hours import HourSelection, due
 from tidemark.model.json_values import in_json
 from tidemark.model.manifest import WithoutRows
+from tidemark.model.problem import Problem
+from tidemark.operations.known_damage import Damage
+from tidemark.operations.status import State
 
 MOST_NAMED = 10  # manifests in one text
 
@@ -23,6 +26,9 @@ class Hour:
     until it was due. ``given_up`` are the sinks whose missing output of ``manifests`` was accepted: they hold less than
     ``rows``. ``revision`` counts how often the hour has become complete. ``complete_at`` is None while it is open
     (never complete, or open again); ``waits_for`` then names the obstacle.
+
+    ``output`` is damaged if something is wrong with what ``manifests`` have published: ``damage`` names the first thing
+    of each. It is unknown if an audit found more than it kept, and else ok. Only then is the hour ``complete``.
     """
 
     start: datetime
@@ -34,11 +40,20 @@ class Hour:
     complete_at: datetime | None
     revision: int
     waits_for: str | None
+    output: State = State.OK
+    damage: tuple[Problem, ...] = ()
 
     @property
     @in_json
     def complete(self) -> bool:
-        return self.complete_at is not None
+        return self.complete_at is not None and self.output is State.OK
+
+    @property
+    def state(self) -> str:
+        """Return the words for the hour: damaged or unknown, open, or complete with what it lacks."""
+        if self.output is not State.OK:
+            return self.output
+        return f"complete{self.lacks}" if self.complete else "open"
 
     @property
     def lacks(self) -> str:
@@ -54,7 +69,8 @@ def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, s
     """Return the hours, oldest first; ``lateness`` is what the pipeline file allows. Asks only the manifest
     database.
     """
-    rows = database.hours.find(pipeline_name, selection)
+    damage = Damage.of_pipeline(database, pipeline_name)
+    rows = database.hours.find(pipeline_name, selection, sorted(damage.of_manifest))
     waiting = _Waiting(database, pipeline_name, lateness) if any(row["complete_at"] is None for row in rows) else None
     counts = without_rows_of(database, pipeline_name, [row["hour"] for row in rows], lateness)
     return [
@@ -62,6 +78,7 @@ def hours(database: ManifestDatabase, pipeline_name: str, lateness: timedelta, s
             row["hour"], row["rows"], row["late"], counted, tuple(row["manifests"]), tuple(row["given_up"]),
             row["complete_at"], row["revision"],
             waiting.text(row["hour"]) if waiting and row["complete_at"] is None else None,
+            damage.output(row["manifests"]), damage.problems(row["manifests"]),
         )
         for row, counted in zip(rows, counts, strict=True)
     ]  # fmt: skip

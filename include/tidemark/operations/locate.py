@@ -168,7 +168,7 @@ def _gap(receipt: Receipt, at: TopicPartition, offset: int) -> str | None:
         for start, end in count.gaps:
             if start <= offset < end:
                 return (
-                    f"offsets [{start:,}, {end:,}) hold no record that a reader may see: the end mark of a "
+                    f"offsets [{start}, {end}) hold no record that a reader may see: the end mark of a "
                     "transaction, records of an aborted transaction, or records removed by compaction"
                 )
     return None

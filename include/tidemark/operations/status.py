@@ -64,7 +64,8 @@ class PipelineProblem(Problem):
     ``manifest_id`` is None if it is not about one manifest, ``place`` (``topic-partition``) if it is not about one
     partition. ``cause`` tells a problem without either from a later one of its kind. ``shared_cause`` is the same text
     for all pipelines with this cause: a source that does not answer keeps each of them from ``ok``. ``silent`` is the
-    address of the source that did not answer, if that was the cause.
+    address of the source that did not answer, if that was the cause. ``headline`` is the end of ``what`` that is the
+    cause itself, if what stands before it says only where that was seen.
     """
 
     kind: State
@@ -72,6 +73,7 @@ class PipelineProblem(Problem):
     shared_cause: str | None = None
     silent: str | None = field(default=None, metadata=NOT_IN_JSON)
     cause: str = field(default="", metadata=NOT_IN_JSON)
+    headline: str = field(default="", metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,13 @@ class FailedRun:
 @dataclass(frozen=True)
 class Retry:
     """A failed task that Airflow tries again by itself, at ``at`` or before. ``manifest_id`` is None for a plan and a
-    close.
+    close; ``headline`` is as that of a ``PipelineProblem``.
     """
 
     manifest_id: int | None
     what: str
     at: datetime
+    headline: str = field(default="", metadata=NOT_IN_JSON)
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def status(
     waiting = _waiting(database, pipeline_name, undone, now)
     half_replayed = database.manifests.half_replayed(pipeline_name, database.sinks.current_names(pipeline_name))
     stopped = [each for each in (*undone, *half_replayed) if not each.alive and each not in waiting]
-    audits = _last_audits(database, pipeline_name)
+    audits = last_audits(database, pipeline_name)
     retired = database.pipelines.retired_at(pipeline_name) is not None
     dead_lettered = database.publications.sums(pipeline_name)["dead_lettered"]
     newest = database.publications.newest_counts(pipeline_name)
@@ -337,9 +340,15 @@ def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
 
 
 def own_problems(status: Status, shared: Collection[SharedCause]) -> list[PipelineProblem]:
-    """Return the problems of a pipeline without those that several pipelines share."""
+    """Return the problems of a pipeline without those that several pipelines share. Of those that one silent source
+    causes, return the worst.
+    """
     told = {cause.what for cause in shared}
-    return [problem for problem in status.problems if problem.shared_cause not in told]
+    own = dict[object, PipelineProblem]()
+    for number, problem in enumerate(status.problems):
+        if problem.shared_cause not in told:
+            own.setdefault((problem.manifest_id, problem.silent) if problem.silent else number, problem)
+    return list(own.values())
 
 
 def _with_shared_cause(problem: PipelineProblem, heard: Answer | None) -> PipelineProblem:
@@ -416,10 +425,12 @@ def _failed_tasks(
         times = f"has failed {failed['times']:,} times" if failed["times"] > 1 else "has failed"
         what = f"{failed['task']} {times} since {failed['since']:%Y-%m-%d %H:%M} UTC: {failed['what']}"
         if _is_retried(failed["retry_at"], now):
-            retries.append(Retry(None, what, failed["retry_at"]))
+            retries.append(Retry(None, what, failed["retry_at"], failed["what"]))
             continue
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
-        causes = {"cause": _cause(failed["what"]), "silent": failed["silent"]}
+        if "tidemark " not in next_step:
+            next_step = f"{next_step}; then: tidemark run {pipeline_name}"
+        causes = {"cause": _cause(failed["what"]), "silent": failed["silent"], "headline": failed["what"]}
         problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, **causes))
     told = bool(problems or retries)
     if not told and failed_run is not None and (last_planned_at is None or last_planned_at < failed_run.at):
@@ -514,7 +525,7 @@ def _chain_problems(database: ManifestDatabase, pipeline_name: str, pipeline: Pi
     ]
 
 
-def _last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAudit, ...]:
+def last_audits(database: ManifestDatabase, pipeline_name: str) -> tuple[LastAudit, ...]:
     rows = database.audits.last(pipeline_name)
     return tuple(
         LastAudit(**{**row, "first_differences": tuple(Problem(**first) for first in row["first_differences"])})
@@ -563,9 +574,9 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
         differences = count_of(audit.differences, "difference")
         what = f"the audit of {audit.at:%Y-%m-%d %H:%M} UTC found {differences}, first {where}{first.what}"
         next_step = first.next_step if again in first.next_step else f"{first.next_step}; then: {again}"
-        cause = _cause(first.what)
         kind = State.UNKNOWN if is_unseen else State.DAMAGED
-        problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=kind, cause=cause))
+        cause, headline = _cause(first.what), first.what
+        problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=kind, cause=cause, headline=headline))
     return sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))[:1]
 
 
@@ -589,6 +600,7 @@ def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> 
                 first["next_step"],
                 kind=State.DAMAGED,
                 cause=f"missing {sink}",
+                headline=what,
             )
         )
     return problems
@@ -681,7 +693,7 @@ def _loss_problems(pipeline: Pipeline, parts: Sequence[Lag]) -> list[PipelinePro
     return [
         PipelineProblem(
             None,
-            f"retention took offsets [{part.planned:,}, {part.log_start:,}) of {part.topic}-{part.partition} before "
+            f"retention took offsets [{part.planned}, {part.log_start}) of {part.topic}-{part.partition} before "
             "they were planned; no run plans anything until a person decides",
             f"tidemark accept loss {pipeline.name} --why TEXT",
             kind=State.LOST,

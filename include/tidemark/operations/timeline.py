@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.operations.known_damage import Damage
+from tidemark.operations.status import State
 
 PERIODS = 48  # of a timeline, whatever their length
 MONDAY = datetime(2001, 1, 1, tzinfo=UTC)  # periods of a week begin on Mondays
+UNKNOWN = State.UNKNOWN.value
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)  # so that no window begins before Unix time
 
 
@@ -34,8 +37,9 @@ class Step(StrEnum):
 class Period:
     """The ``runs`` that read up to a time in ``(start, end]``, and the number of their ``manifests`` by state.
 
-    A manifest is planned, running, abandoned (its process is dead), failed, blocked or done. ``first_undone`` is the
-    first one that is not done; ``read`` counts the published records.
+    A manifest is planned, running, abandoned (its process is dead), failed, blocked or done; or it is done and damaged,
+    or unknown because an audit found more than it kept. ``first_undone`` is the first one that is not done, or damaged;
+    ``read`` counts the published records.
     """
 
     start: datetime
@@ -77,8 +81,10 @@ def timeline(
     start = end - PERIODS * step.length
     by_period: dict[int, dict[str | None, Mapping[str, int]]] = {}
     seconds = int(step.length.total_seconds())
-    for row in database.runs.periods(pipeline_name, start, end, seconds):
-        by_period.setdefault(row["period"], {})[row["state"]] = row
+    damage = Damage.of_pipeline(database, pipeline_name)
+    for row in database.runs.periods(pipeline_name, start, end, seconds, sorted(damage.of_manifest)):
+        state = UNKNOWN if damage.unnamed and row["state"] == "done" else row["state"]
+        by_period.setdefault(row["period"], {})[state] = row
     periods = (_period(start + number * step.length, step, by_period.get(number, {})) for number in range(PERIODS))
     before = database.manifests.undone_before(pipeline_name, start)
     return Timeline(step, tuple(periods), before["number"], before["first_manifest"])
@@ -92,7 +98,7 @@ def _step(now: datetime, since: datetime | None) -> Step:
 
 def _period(start: datetime, step: Step, rows: Mapping[str | None, Mapping[str, int]]) -> Period:
     states = {state: row for state, row in rows.items() if state is not None}
-    undone = [row["first_manifest"] for state, row in states.items() if state != "done"]
+    undone = [row["first_manifest"] for state, row in states.items() if state not in ("done", UNKNOWN)]
     return Period(
         start,
         start + step.length,

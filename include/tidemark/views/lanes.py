@@ -6,6 +6,7 @@ from datetime import datetime
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import PublishedRange
 from tidemark.model.partitions import moment_of
+from tidemark.operations.known_damage import Damage
 
 WITH_LETTERS = 100  # manifests whose dead letters are shown; their receipts, or files, must be read
 
@@ -13,7 +14,7 @@ WITH_LETTERS = 100  # manifests whose dead letters are shown; their receipts, or
 @dataclass(frozen=True)
 class PartView:
     """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (the process is dead), failed,
-    blocked or lost.
+    blocked or lost; or that are done and damaged.
 
     A part joins adjacent ranges in one state, and in a picture also ranges that are close to each other. ``manifests``
     and ``offsets`` count what is in this state. ``first_manifest`` is None for lost offsets.
@@ -64,8 +65,9 @@ class LaneView:
 def lane_views(database: ManifestDatabase, pipeline_name: str, cells: int | None = None) -> list[LaneView]:
     """Return the chains of a pipeline by topic and partition, an older log generation before the newer one. With
     ``cells`` a chain has at most so many parts of each state, for any number of manifests."""
+    damaged = sorted(Damage.of_pipeline(database, pipeline_name).of_manifest)
     parts: dict[int, list[PartView]] = {}
-    for row in database.ranges.not_done(pipeline_name, cells):
+    for row in database.ranges.not_done(pipeline_name, damaged, cells):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
     letters: dict[int, list[LettersPartView]] = {}
     for row in database.ranges.with_dead_letters(pipeline_name, WITH_LETTERS):

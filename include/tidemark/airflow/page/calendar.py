@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.model.event_hours import HOURS_OF_A_DAY
 from tidemark.model.manifest import count_of
 from tidemark.operations.hours import Hour
@@ -18,6 +17,9 @@ SIGNS = {
     "damaged": "✕", "unknown": "?", "lacking": "✕", "dead letters": "d", "open": "○", "late": "l", "revised": "r",
     "empty": "·", "complete": "",
 }  # fmt: skip
+
+
+WORST_FIRST = tuple(SIGNS)
 
 
 @dataclass(frozen=True)
@@ -48,35 +50,37 @@ class CalendarDay:
 
 @dataclass(frozen=True)
 class Calendar:
-    """The newest ``days`` with hours, newest first, and the hours before them that are ``still_open``."""
+    """The newest ``days`` with hours, newest first, and the hours before them that are not complete, the worst
+    first."""
 
     days: tuple[CalendarDay, ...]
-    still_open: tuple[CalendarHour, ...]
+    incomplete: tuple[CalendarHour, ...]
 
 
-def calendar_of(hours: Sequence[Hour], words: ManifestWords, days: int = DAYS) -> Calendar:
+def calendar_of(hours: Sequence[Hour], days: int = DAYS) -> Calendar:
     """Return the calendar of these hours, which may come in any order."""
     by_day: dict[date, dict[int, CalendarHour]] = {}
     for hour in hours:
         start = hour.start.astimezone(UTC)
-        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour, words)
+        by_day.setdefault(start.date(), {})[start.hour] = calendar_hour(hour)
     newest = max(by_day, default=date.min)
-    rows, still_open = [], list[CalendarHour]()
+    rows, incomplete = [], list[CalendarHour]()
     for day, known in sorted(by_day.items(), reverse=True):
         if newest - day < timedelta(days=days):
             rows.append(CalendarDay(day, tuple(map(known.get, range(HOURS_OF_A_DAY)))))
         else:
-            still_open += [hour for _, hour in sorted(known.items(), reverse=True) if not hour.hour.complete]
-    return Calendar(tuple(rows), tuple(still_open))
+            incomplete += [hour for _, hour in sorted(known.items(), reverse=True) if not hour.hour.complete]
+    return Calendar(tuple(rows), tuple(sorted(incomplete, key=lambda hour: WORST_FIRST.index(hour.kind))))
 
 
-def calendar_hour(hour: Hour, words: ManifestWords) -> CalendarHour:
-    """Return an hour as a cell. It is damaged or unknown if the output of its manifests is, whatever else holds."""
-    output = words.of_output(hour.manifests)
-    return CalendarHour(hour, _kind(hour) if output is State.OK else output, _words(hour, output))
+def calendar_hour(hour: Hour) -> CalendarHour:
+    """Return an hour as a cell. It is damaged or unknown if its output is, whatever else holds."""
+    return CalendarHour(hour, _kind(hour), _words(hour))
 
 
 def _kind(hour: Hour) -> str:
+    if hour.output is not State.OK:
+        return hour.output
     if hour.given_up or hour.without_rows.lost:
         return "lacking"
     if hour.without_rows.dead_lettered:
@@ -90,9 +94,8 @@ def _kind(hour: Hour) -> str:
     return "complete" if hour.rows else "empty"
 
 
-def _words(hour: Hour, output: State) -> str:
-    state = f"complete{hour.lacks}" if hour.complete else "open"
-    parts = [state if output is State.OK else output, count_of(hour.rows, "row")]
+def _words(hour: Hour) -> str:
+    parts = [hour.state, count_of(hour.rows, "row")]
     if hour.late:
         parts.append(f"{hour.late:,} late")
     if hour.without_rows.described():

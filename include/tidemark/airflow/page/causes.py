@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tidemark.lifecycle.older import NEXT, described
 from tidemark.model.manifest import Manifest, ManifestState
+from tidemark.operations.status import PipelineProblem
 
 GROUPS = frozenset({"accept", "rename", "retire", "db", "monitor", "spark", "print"})  # of commands
 FLAGS = frozenset(
@@ -29,11 +30,13 @@ FLAGS = frozenset(
         "--undo",
     }
 )  # options without a value
+PLACEHOLDERS = frozenset({"TEXT", "NAME", "NEW", "OLD"})  # what a command leaves to you
 OTHER_SUBJECTS = frozenset({"error", "pipeline", "manifest"})  # told by the page around it
 NAMED_RANGES = 3
 HEADLINE = 4  # words before a colon, so that they say something without what follows
 
 _CONTEXT = re.compile(r"\s*\[(\w+=[^\n]*)\]$")
+_JOINT = re.compile("[:;] ")
 _END = ",;:."
 _OF_A_RECORD = {"topic", "partition", "offset"}
 
@@ -67,13 +70,25 @@ def cause_of_text(text: str, next_step: str = "", names: Collection[str] = ()) -
     context = _CONTEXT.search(first)
     facts = dict(part.partition("=")[::2] for part in re.split(r" (?=\w+=)", context[1])) if context else {}
     first = first[: context.start()] if context else first
-    head, _, rest = first.partition(": ")
-    what, reasons = (head, rest.split("; ")) if rest and len(head.split()) >= HEADLINE else (first, [])
+    what, *reasons = _head_and_reasons(first)
     reasons += [line for line in others if line.strip() and not line.startswith(NEXT)]
     record = (facts["topic"], facts["partition"], facts["offset"]) if facts.keys() >= _OF_A_RECORD else None
     place = _place(facts)
     reasons += [f"{name} {value}" for name, value in facts.items() if name not in OTHER_SUBJECTS]
     return StatedCause(what, tuple(reasons), place, steps_of(next_step, names), record=record)
+
+
+def _head_and_reasons(sentence: str) -> list[str]:
+    """Return the head of a sentence, which says something by itself, and the parts after it: those of a parenthesis at
+    the end, after a semicolon, or after a colon.
+    """
+    head, _, inner = sentence.partition(" (")
+    if _JOINT.search(inner) and not _JOINT.search(head) and inner.endswith(")"):
+        return [head, *inner.removesuffix(")").split("; ")]
+    joint = _JOINT.search(sentence)
+    if joint is None or len(sentence[: joint.start()].split()) < HEADLINE:
+        return [sentence]
+    return [sentence[: joint.start()], *sentence[joint.end() :].split("; ")]
 
 
 def _place(facts: dict[str, str]) -> str:
@@ -89,14 +104,16 @@ def _place(facts: dict[str, str]) -> str:
     return place
 
 
-def cause_of_problem(what: str, next_step: str, manifest: Manifest | None, names: Collection[str]) -> StatedCause:
+def cause_of_problem(problem: PipelineProblem, manifest: Manifest | None, names: Collection[str]) -> StatedCause:
     """Return the cause of a problem of ``status``. For a problem of a manifest, use the manifest's own reason, which
-    has a place.
+    has a place. Where and when the problem was seen is the last reason.
     """
-    if manifest is None or what != described(manifest):
-        cause = cause_of_text(what, next_step, names)
-        return replace(cause, manifest_id=manifest.id if manifest else None)
-    return cause_of_reason(manifest, next_step, names)
+    if manifest is not None and problem.what == described(manifest):
+        return cause_of_reason(manifest, problem.next_step, names)
+    cause = cause_of_text(problem.headline or problem.what, problem.next_step, names)
+    seen = problem.what.removesuffix(problem.headline).rstrip(": ") if problem.headline else ""
+    reasons = (*cause.reasons, seen) if seen else cause.reasons
+    return replace(cause, reasons=reasons, manifest_id=manifest.id if manifest else None)
 
 
 def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Collection[str] = ()) -> StatedCause:
@@ -107,7 +124,7 @@ def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Col
     names = {*names, manifest.pipeline_name}
     cause = cause_of_text(manifest.reason or _without_reason(manifest), next_step, names)
     more = len(manifest.ranges) - NAMED_RANGES
-    ranges = ", ".join(f"{part.at.name} [{part.start:,}, {part.end:,})" for part in manifest.ranges[:NAMED_RANGES])
+    ranges = ", ".join(map(str, manifest.ranges[:NAMED_RANGES]))
     place = cause.place or f"{ranges} and {more} more ranges" if more > 0 else cause.place or ranges
     return replace(cause, place=place, manifest_id=manifest.id)
 

@@ -30,7 +30,6 @@ from tidemark.errors import ConfigurationError, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import Manifest
-from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind
 from tidemark.operations.audit import Compared, compared_and_kept
 from tidemark.operations.dead_letters import DeadLetters, DeadLetterSelection, dead_letters
@@ -38,7 +37,7 @@ from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.peek import RecordSelection
-from tidemark.operations.status import FailedRun, status
+from tidemark.operations.status import FailedRun, PipelineProblem, status
 from tidemark.pipeline.deployed import Deployed, known_file, known_files, pipeline_named
 from tidemark.pipeline.kept import KeptFile, kept_file
 from tidemark.pipeline.settings import Pipeline
@@ -92,14 +91,13 @@ def words_of(database: ManifestDatabase, name: str) -> ManifestWords:
     return ManifestWords.of_pipeline(database, status(database, name, _files([name])[name]))
 
 
-def causes_of(database: ManifestDatabase, problems: Sequence[Problem], names: Collection[str]) -> list[StatedCause]:
+def causes_of(
+    database: ManifestDatabase, problems: Sequence[PipelineProblem], names: Collection[str]
+) -> list[StatedCause]:
     """Return each problem as the page shows it; that of a manifest with the manifest's reason."""
     ids = {problem.manifest_id for problem in problems if problem.manifest_id is not None}
     manifests = {manifest.id: manifest for manifest in database.manifests.find(ids=sorted(ids))} if ids else {}
-    return [
-        cause_of_problem(problem.what, problem.next_step, manifests.get(problem.manifest_id or 0), names)
-        for problem in problems
-    ]
+    return [cause_of_problem(problem, manifests.get(problem.manifest_id or 0), names) for problem in problems]
 
 
 def runs_of_each(

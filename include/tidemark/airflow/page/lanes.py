@@ -16,7 +16,7 @@ NOT_PLANNED = "not planned"
 CELLS = 120  # of a line: 3 pixels each on a phone
 SHOWN = 24  # lines; the rest is counted
 # A cell shows the last of these that it holds: a single failed offset among a billion is seen.
-UPWARDS = "done", NOT_PLANNED, "planned", "running", "lost", TAKEN, "abandoned", "failed", "blocked"
+UPWARDS = "done", NOT_PLANNED, "planned", "running", "lost", TAKEN, "damaged", "abandoned", "failed", "blocked"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Bar:
         state = self.state.removesuffix("s") if self.records == 1 else word(self.state)
         some = f" {self.offsets:,} in" if self.offsets < self.end - self.start and not self.records else ""
         what = f"{self.records:,} {state} in" if self.records else f"{state}{some}"
-        return f"{what} [{self.start:,}, {self.end:,}){of}"
+        return f"{what} [{self.start}, {self.end}){of}"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class CoveredLane:
     """A partition from its first planned offset to the end of its log.
 
     ``cells`` are the states of its equal parts, each with the number of neighbours in the same state. ``letters`` are
-    the dead letters, and ``letter_cells`` the numbers of their cells.
+    the dead letters, and ``letter_cells`` the cells of their manifests, each with the largest share of records that
+    became dead letters: which offsets these have, only the sinks know.
     """
 
     lane: LaneView
@@ -55,7 +56,7 @@ class CoveredLane:
     bars: tuple[Bar, ...]
     letters: tuple[Bar, ...]
     cells: tuple[tuple[str, int], ...]
-    letter_cells: tuple[int, ...]
+    letter_cells: tuple[tuple[int, float], ...]
 
     @property
     def complete(self) -> bool:
@@ -69,6 +70,12 @@ class CoveredLane:
     @property
     def end(self) -> int:
         return max((bar.end for bar in self.bars), default=self.lane.end)
+
+    @property
+    def undone(self) -> list[Bar]:
+        """Return what is not done, lost or damaged, the worst first."""
+        bars = [bar for bar in self.bars if bar.state not in ("done", NOT_PLANNED)]
+        return sorted(bars, key=lambda bar: -UPWARDS.index(bar.state))
 
     @property
     def offsets(self) -> Counter[str]:
@@ -137,17 +144,18 @@ def covered_lane(lane: LaneView, log: Lag | None = None) -> CoveredLane:
     for bar in sorted(bars, key=lambda bar: UPWARDS.index(bar.state)):
         for cell in _cells(bar, lane.start, end):
             states[cell] = bar.state
-    joined, letter_cells = list[Bar](), set[int]()
+    joined, letter_cells = list[Bar](), dict[int, float]()
     for part in lane.dead_letters:
         offsets = part.end - part.start
         bar = Bar(DEAD_LETTERS, part.start, part.end, offsets, part.manifest_id, 1, part.records)
-        cells = set(_cells(bar, lane.start, end))
-        if letter_cells & cells:
+        cells = _cells(bar, lane.start, end)
+        share = round(part.records / offsets, 4)
+        if letter_cells.keys() & set(cells):
             bar = _joined(joined.pop(), bar)
-        letter_cells |= cells
+        letter_cells |= {cell: max(share, letter_cells.get(cell, 0)) for cell in cells}
         joined.append(bar)
     grouped = tuple((state, len(list(same))) for state, same in groupby(states))
-    return CoveredLane(lane, log, bars, tuple(joined), grouped, tuple(sorted(letter_cells)))
+    return CoveredLane(lane, log, bars, tuple(joined), grouped, tuple(sorted(letter_cells.items())))
 
 
 def _bars(lane: LaneView, log: Lag | None) -> tuple[Bar, ...]:

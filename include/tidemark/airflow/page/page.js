@@ -18,30 +18,49 @@ if (waiting) {
   setInterval(() => touched || document.hidden || location.reload(), 1000 * Number(waiting.dataset.reload));
 }
 
-// A group that somebody has opened stays open when the list is looked at again.
+// A group that somebody has opened or closed stays so when the list is looked at again.
 for (const group of document.querySelectorAll("details[data-group]")) {
   const key = `tidemark group ${group.dataset.group}`;
-  group.open = sessionStorage.getItem(key) !== null;
-  group.addEventListener("toggle", () =>
-    group.open ? sessionStorage.setItem(key, "open") : sessionStorage.removeItem(key),
-  );
+  const before = sessionStorage.getItem(key);
+  if (before) group.open = before === "open";
+  group.addEventListener("toggle", () => sessionStorage.setItem(key, group.open ? "open" : "closed"));
 }
 
 // A button beside each command puts it on the clipboard. Browsers give a page without https none: then it is selected.
+// What the command leaves to you is a field in it: no command is copied unfinished.
+const quoted = (value) => (/^[\w.:\/-]+$/.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`);
 for (const command of document.querySelectorAll(".command")) {
   const code = command.querySelector("code");
   const button = document.createElement("button");
   button.type = "button";
+  const words = code.textContent;
   const say = (word) => {
     button.textContent = word;
-    button.setAttribute("aria-label", `${word} ${code.textContent}`);
+    button.setAttribute("aria-label", `${word} ${words}`);
   };
+  const fields = [...code.querySelectorAll("var")].map((left) => {
+    const field = document.createElement("input");
+    field.placeholder = left.textContent === "TEXT" ? "your reason" : left.textContent;
+    field.setAttribute("aria-label", `${field.placeholder}, for ${words}`);
+    field.addEventListener("input", () => say("copy"));
+    left.replaceChildren(field);
+    return field;
+  });
   say("copy");
   button.addEventListener("click", async () => {
+    const empty = fields.find((field) => !field.value.trim());
+    if (empty) {
+      say("fill in first");
+      empty.focus();
+      return;
+    }
+    const copy = code.cloneNode(true);
+    copy.querySelectorAll("var").forEach((left, at) => left.replaceWith(quoted(fields[at].value.trim())));
     try {
-      await navigator.clipboard.writeText(code.textContent);
+      await navigator.clipboard.writeText(copy.textContent);
       say("copied");
     } catch {
+      code.textContent = copy.textContent;
       getSelection().selectAllChildren(code);
       say("selected");
     }

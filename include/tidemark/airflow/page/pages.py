@@ -1,5 +1,6 @@
 """The pages: each collects values from ``content`` and the views, and passes them to its template."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -52,16 +53,16 @@ from tidemark.airflow.page.peeking import MOST_RECORDS
 from tidemark.airflow.page.plan_tasks import dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.runs import LagWindow
-from tidemark.airflow.page.state_words import ManifestWords
+from tidemark.airflow.page.state_words import ManifestWords, word
 from tidemark.airflow.page.timeline import drawn
 from tidemark.airflow.run_conf import Depth
 from tidemark.errors import DataLost, NotFound, TidemarkError
 from tidemark.model.event_hours import HOUR, HOURS_OF_A_DAY, HourSelection
-from tidemark.model.manifest import COUNTED, Manifest, ManifestSelection, ManifestState
+from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
 from tidemark.operations.peek import RecordSelection
-from tidemark.operations.status import State, group_of, members_in_short, own_problems, shared_causes
+from tidemark.operations.status import PipelineProblem, State, group_of, members_in_short, own_problems, shared_causes
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.each_topic import split_name
 from tidemark.views.lanes import WITH_LETTERS
@@ -74,11 +75,11 @@ OBJECTS = 500  # files of a manifest on its page; each sink may have as many as 
 HOURS = DAYS * HOURS_OF_A_DAY  # of a pipeline on its page: the newest, and those that are open
 COLUMNS = "not done", "given up", "dead letters"  # of the list, as far as a pipeline has some
 MOST_CAUSES = 10  # of a pipeline on its page
+MOST_OK = 12  # rows of the list that are ok: more of them are one row
 LETTERS = 20  # dead letters on their page
 RECORDS = 20  # of a peek, unless another number is asked for
 WORST_FIRST = tuple(State)
 LAST_HOUR = datetime.max.replace(tzinfo=UTC) - HOUR
-RETRIED = {State.FAILED, State.DAMAGED}
 ASSETS = {
     "page.css": "text/css",
     "page.js": "text/javascript",
@@ -143,8 +144,8 @@ def pipelines(
 
 @dataclass(frozen=True)
 class Fold:
-    """The members of a group without a problem of their own, as one row. ``words`` count all members; ``apart`` members
-    have a row of their own.
+    """The members of a group without a problem of their own, or the pipelines without a group that are ok, as one row.
+    ``words`` count all members; ``apart`` members have a row of their own.
     """
 
     group: str
@@ -155,13 +156,19 @@ class Fold:
 
 
 def _folded(
-    rows: Sequence[PipelineView], views: Sequence[PipelineView], problems: Mapping[str, Sequence[Problem]]
+    rows: Sequence[PipelineView], views: Sequence[PipelineView], problems: Mapping[str, Sequence[PipelineProblem]]
 ) -> list[PipelineView | Fold]:
-    """Return the same rows; members of a group without problems are folded in the place of the first one."""
+    """Return the same rows. Members of a group without problems are folded in the place of the first one, and so are
+    many pipelines without a group that are ok.
+    """
+    fine = [view for view in rows if view.state is State.OK and group_of(view.pipeline_name) is None]
     folded: list[PipelineView | Fold] = []
     folds: dict[str, Fold] = {}
     for view in rows:
         group = group_of(view.pipeline_name)
+        if len(fine) > MOST_OK and view in fine:
+            folded += [Fold("", f"{len(fine):,} ok", healthy=True, apart=0, members=fine)] if view is fine[0] else []
+            continue
         if group is None or problems[view.pipeline_name]:
             folded.append(view)
             continue
@@ -192,7 +199,7 @@ def where(
     partition: str = "",
     offset: str = "",
 ) -> Response:
-    asked = {"topic": topic.strip(), "partition": partition.strip(), "offset": offset.replace(",", "").strip()}
+    asked = {"topic": topic.strip(), "partition": partition.strip(), "offset": offset.strip()}
     wrong = [name for name in ("partition", "offset") if any(asked.values()) and not asked[name].isdecimal()]
     chains = []
     if asked["topic"] and not wrong:
@@ -252,7 +259,11 @@ def pipeline(
         matching = database.manifests.count(name, selection, most=COUNTED + 1)
         older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
     hours, no_hours = _hours(database, name)
-    retried = [Problem(retry.manifest_id, retry.what, "") for retry in view.retries[:MOST_CAUSES]]
+    problems = own_problems(view, ())
+    retried = [
+        PipelineProblem(retry.manifest_id, retry.what, "", kind=State.RETRYING, headline=retry.headline)
+        for retry in view.retries[:MOST_CAUSES]
+    ]
     known_sinks = database.sinks.known(name)
     now = datetime.now(UTC)
     dag_id = dag_of(name, tasks)
@@ -271,9 +282,11 @@ def pipeline(
         "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused}) if dag and may_pause else None,
         "coverage": content.coverage_of(database, name, lag),
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
-        "causes": content.causes_of(database, view.problems[:MOST_CAUSES], [name]),
+        "causes": content.causes_of(database, problems[:MOST_CAUSES], [name]),
+        "more_problems": len(problems[MOST_CAUSES:]),
         "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
         "words": words,
+        "counts": _counts(database, view, words),
         "manifests": manifest_views(database, manifests, objects=False),
         "states": list(ManifestState),
         "topics": database.chains.topics(name),
@@ -286,9 +299,14 @@ def pipeline(
         "matching": matching,
         "older": older,
         "hours": hours,
-        "calendar": calendar_of(hours, words),
+        "calendar": calendar_of(hours),
         "unfinished": view.oldest_not_done is not None
-        or any(problem.kind in RETRIED and problem.manifest_id is not None for problem in view.problems),
+        or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems),
+        "damaged": [
+            manifest_id
+            for manifest_id, found in sorted(words.damage.of_manifest.items())
+            if "tidemark replay" in found.next_step
+        ][:PAGE],
         "no_hours": no_hours,
         "decisions": decision_views(database, name)[-10:][::-1],
         "started": started,
@@ -299,6 +317,21 @@ def pipeline(
         "lacking": content.lacking(database, name),
     }
     return page(request, "pipeline.html", values)
+
+
+def _counts(database: Database, view: PipelineView, words: ManifestWords) -> list[tuple[ManifestState, int, str]]:
+    """Return how many manifests are in which state, with its word. Done ones with a problem are counted apart."""
+    dead = view.manifests[ManifestState.RUNNING] - len(view.at_work)
+    counts = [
+        (state, count, word(state) if state is not ManifestState.RUNNING or not dead else "failed: the process is dead")
+        for state in ManifestState
+        if state is not ManifestState.DONE and (count := view.manifests[state])
+    ]
+    known = database.manifests.find(ids=sorted({*words.problems, *words.damage.of_manifest}))
+    wrong = Counter(words.of(each).state for each in known if each.state is ManifestState.DONE)
+    ok = view.manifests[ManifestState.DONE] - wrong.total()
+    done = [*wrong.items(), *([(State.UNKNOWN if words.damage.unnamed else State.OK, ok)] if ok else [])]
+    return counts + [(ManifestState.DONE, count, state.value) for state, count in done]
 
 
 def _hours(database: Database, name: str) -> tuple[list[Hour], str | None]:
@@ -321,7 +354,7 @@ def manifest(
     values = {
         "view": view,
         "word": words.of(own),
-        "damage": cause_of_damage(words, own) if own.id in words.damage else None,
+        "damage": next(iter(causes_of_damage(words.damage.problems([own.id]), own.pipeline_name)), None),
         "cause": cause_of_reason(own),
         "run": run,
         "tasks": tasks,
@@ -347,8 +380,8 @@ def hour(request: Request, database: Database, name: PipelineName, start: Moment
     values = {
         "pipeline": name,
         "name": name_of(start),
-        "shown": calendar_hour(known[0], words),
-        "damage": [cause_of_damage(words, manifest) for manifest in manifests if manifest.id in words.damage],
+        "shown": calendar_hour(known[0]),
+        "damage": causes_of_damage(known[0].damage, name),
         "manifests": manifests,
         "words": words,
         "files": files[:OBJECTS],
@@ -358,9 +391,11 @@ def hour(request: Request, database: Database, name: PipelineName, start: Moment
     return page(request, "hour.html", values)
 
 
-def cause_of_damage(words: ManifestWords, manifest: Manifest) -> StatedCause:
-    """Return what an audit has found of a manifest in ``words.damage``."""
-    return replace(cause_of_text(*words.damage[manifest.id], [manifest.pipeline_name]), manifest_id=manifest.id)
+def causes_of_damage(damage: Sequence[Problem], name: str) -> list[StatedCause]:
+    return [
+        replace(cause_of_text(problem.what, problem.next_step, [name]), manifest_id=problem.manifest_id)
+        for problem in damage
+    ]
 
 
 def dag_of_run(view: ManifestHistoryView, run_id: str) -> str:

@@ -86,7 +86,7 @@ function draw(place, rows, head) {
 // How high the cells of each state are, and in which colour: what is lost, or taken by retention, is a gap.
 const CELLS = {
   done: [0.7, "--done"], running: [0.5, "--running"], planned: [0.5, "--planned"], abandoned: [1, "--failed"],
-  failed: [1, "--failed"], blocked: [1, "--failed"], "not planned": [0.2, "--lost"], lost: [0, "--failed"],
+  failed: [1, "--failed"], damaged: [1, "--failed"], blocked: [1, "--failed"], "not planned": [0.2, "--lost"], lost: [0, "--failed"],
   "taken by retention": [0, "--failed"],
 };
 const WORDS = { done: "ok", running: "working", planned: "waiting", abandoned: "failed" };
@@ -94,7 +94,7 @@ const WORDS = { done: "ok", running: "working", planned: "waiting", abandoned: "
 function drawCoverage(place) {
   const cells = JSON.parse(place.dataset.cells).flatMap(([state, count]) => Array(count).fill(state));
   if (!cells.length) return;
-  const letters = new Set(JSON.parse(place.dataset.letters));
+  const letters = new Map(JSON.parse(place.dataset.letters));
   const [start, end] = [Number(place.dataset.start), Number(place.dataset.end)];
   const offset = (cell) => Math.round(start + (cell * (end - start)) / cells.length);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -122,7 +122,7 @@ function drawCoverage(place) {
     }),
   });
   const tops = cells.map((state) => CELLS[state][0]);
-  const below = cells.map((_, cell) => (letters.has(cell) ? 0.3 : 0));
+  const below = cells.map((_, cell) => (letters.has(cell) ? Math.max(0.1, 0.7 * letters.get(cell)) : 0));
   const dead = colour("--dead");
   const options = {
     width: figure.clientWidth,
@@ -134,7 +134,7 @@ function drawCoverage(place) {
       setCursor: [({ cursor: { left } }) => {
         const cell = Math.min(cells.length - 1, Math.floor((left / plot.over.clientWidth) * cells.length));
         caption.textContent = left < 0 ? place.dataset.words : `${WORDS[cells[cell]] ?? cells[cell]} ` +
-          `${letters.has(cell) ? "and dead letters " : ""}in [${offset(cell).toLocaleString("en")}, ${offset(cell + 1).toLocaleString("en")})`;
+          `${letters.has(cell) ? "and dead letters " : ""}in [${offset(cell)}, ${offset(cell + 1)})`;
       }],
     },
     scales: { x: { time: false, range: () => [0, cells.length] }, y: { range: () => [0, 1] } },
@@ -142,7 +142,7 @@ function drawCoverage(place) {
       {
         stroke: colour("--text"), font: "12px system-ui, sans-serif", size: 24, space: 110, grid: { show: false },
         ticks: { show: false }, incrs: [20, 40, 60], values: (_, marks) =>
-          marks.map((mark) => (mark % cells.length ? offset(mark).toLocaleString("en") : "")),
+          marks.map((mark) => (mark % cells.length ? String(offset(mark)) : "")),
       },
       { show: false },
     ],

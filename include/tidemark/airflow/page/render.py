@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tidemark.airflow.addresses import MOUNT, run_path
-from tidemark.airflow.page.causes import cause_of_text, steps_of
+from tidemark.airflow.page.causes import PLACEHOLDERS, cause_of_text, steps_of
 from tidemark.airflow.page.runs import strip_words
 from tidemark.airflow.page.state_words import word
 from tidemark.model.manifest import count_of, counted
@@ -80,7 +80,7 @@ TEMPLATES.filters |= {
     "cause": cause_of_text,
     "word": word,
 }
-TEMPLATES.globals |= {"run_path": run_path}
+TEMPLATES.globals |= {"run_path": run_path, "placeholders": PLACEHOLDERS}
 
 
 def page(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:

@@ -26,8 +26,8 @@ LINE_WIDTH, LINE_HEIGHT = 100, 20  # of the line of lags in the list
 
 @dataclass(frozen=True)
 class DrawnRun:
-    """A run with the worst word of its manifests. ``manifest_id`` is the first one that is not done, or else the first.
-    ``id`` is None for a failed plan, which has stored no run.
+    """A run with the worst word of its manifests; ``manifest_id`` is the first one with it. ``id`` is None for a failed
+    plan, which has stored no run.
     """
 
     id: int | None
@@ -54,13 +54,17 @@ class RunFigures:
 
 
 def drawn_runs(rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
-    return [
-        DrawnRun(
-            row["id"], row["planned_at"], _word(row, words), len(row["ids"]),
-            row["first_undone"] or next(iter(row["ids"]), None),
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [_drawn(row, words) for row in rows]
+
+
+def _drawn(row: Row, words: ManifestWords) -> DrawnRun:
+    manifests = list(zip(row["ids"], row["states"], strict=True))
+    states = [tuple(State).index(words.of_state(*manifest).state) for manifest in manifests]
+    if not states:
+        return DrawnRun(row["id"], row["planned_at"], NOTHING_NEW, 0, None)
+    worst = min(states)
+    manifest_id, _ = manifests[states.index(worst)]
+    return DrawnRun(row["id"], row["planned_at"], tuple(State)[worst].value, len(manifests), manifest_id)
 
 
 def with_failed_plan(runs: Sequence[DrawnRun], tasks: Sequence[Row], retries: Sequence[Retry]) -> list[DrawnRun]:
@@ -96,11 +100,6 @@ def countable(rows: Sequence[Row]) -> list[int]:
     return [row["id"] for row in rows if len(row["ids"]) <= COUNTABLE]
 
 
-def _word(row: Row, words: ManifestWords) -> str:
-    states = [words.of_state(*manifest).state for manifest in zip(row["ids"], row["states"], strict=True)]
-    return min(states, key=tuple(State).index).value if states else NOTHING_NEW
-
-
 def strip_words(runs: Sequence[DrawnRun]) -> str:
     """Return all of a strip in one sentence, the worst first, for a screen reader."""
     numbers = Counter(run.word for run in runs)
@@ -110,9 +109,10 @@ def strip_words(runs: Sequence[DrawnRun]) -> str:
 
 @dataclass(frozen=True)
 class LagLine:
-    """The lags that the newest runs found, as ``points`` of a line, and in ``words``."""
+    """The lags that the newest runs found, as ``points`` of a line from 0 to the largest, ``top``, and in ``words``."""
 
     points: str
+    top: int
     words: str
 
 
@@ -127,7 +127,7 @@ def lag_line(rows: Sequence[Row]) -> LagLine | None:
         f"lag when the last {len(lags)} runs were planned, in offsets: {lags[0]:,} first, at most {max(lags):,}, "
         f"{lags[-1]:,} last"
     )
-    return LagLine(" ".join(points), words)
+    return LagLine(" ".join(points), max(lags), words)
 
 
 class LagWindow(StrEnum):

@@ -1,13 +1,13 @@
 """One word for a manifest, from the words that ``status`` has for a pipeline."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 from tidemark.database.client import ManifestDatabase
 from tidemark.model.manifest import Manifest, ManifestState
-from tidemark.operations.status import State, Status, unresolved_audits
+from tidemark.operations.known_damage import Damage
+from tidemark.operations.status import State, Status
 
 # Of the states that a list or a drawing counts; an abandoned manifest is one whose process is dead.
 WORDS = {
@@ -35,16 +35,11 @@ class ManifestWord:
 
 @dataclass(frozen=True)
 class ManifestWords:
-    """Findings about the manifests of a pipeline, beside their states.
-
-    ``damage`` has, by manifest, the first difference that an audit has found, and its next step. ``unnamed``: an audit
-    found more differences than it kept, so any done manifest may be one of them.
-    """
+    """Findings about the manifests of a pipeline, beside their states; ``damage`` is that of published output."""
 
     problems: dict[int, State]
     retries: dict[int, datetime]
-    damage: dict[int, tuple[str, str]]
-    unnamed: bool
+    damage: Damage
 
     @classmethod
     def of_pipeline(cls, database: ManifestDatabase, status: Status) -> Self:
@@ -52,19 +47,10 @@ class ManifestWords:
         for problem in status.problems:  # the worst first
             if problem.manifest_id is not None:
                 problems.setdefault(problem.manifest_id, problem.kind)
-        audits = unresolved_audits(status.audits)
-        damage: dict[int, tuple[str, str]] = {}
-        for audit in audits:
-            for difference in audit.first_differences:
-                if difference.manifest_id is not None and not (difference.unseen or difference.harmless):
-                    damage.setdefault(difference.manifest_id, (difference.what, difference.next_step))
-        for row in database.audits.missing(status.pipeline_name):
-            damage.setdefault(row["manifest_id"], (row["what"], row["next_step"]))
         return cls(
             problems,
             {retry.manifest_id: retry.at for retry in status.retries if retry.manifest_id is not None},
-            damage,
-            any(audit.differences > len(audit.first_differences) for audit in audits),
+            Damage.of_pipeline(database, status.pipeline_name, status.audits),
         )
 
     def of(self, manifest: Manifest) -> ManifestWord:
@@ -79,10 +65,4 @@ class ManifestWords:
             return ManifestWord(self.problems[manifest_id])
         if manifest_id in self.retries:
             return ManifestWord(State.RETRYING, self.retries[manifest_id])
-        return ManifestWord(self.of_output([manifest_id]) if state == "done" else WORDS[state])
-
-    def of_output(self, manifest_ids: Collection[int]) -> State:
-        """Return damaged, unknown or ok for what these manifests have published."""
-        if any(manifest_id in self.damage for manifest_id in manifest_ids):
-            return State.DAMAGED
-        return State.UNKNOWN if self.unnamed and manifest_ids else State.OK
+        return ManifestWord(self.damage.output([manifest_id]) if state == "done" else WORDS[state])

@@ -13,7 +13,16 @@ from tidemark.operations.timeline import Period, Step, Timeline
 COLUMN, GAP, HEIGHT = 20, 2, 48  # in the units of the drawing; a gap is a part of its column
 LOWEST = 6  # of a part of a column, so that one failed manifest among a thousand is seen
 FOOT = 3  # what a run without manifests shows
-UPWARDS = ("done", "planned", "running", "abandoned", "failed", "blocked")  # parts of a column, from its foot
+UPWARDS = (
+    "done",
+    "planned",
+    "running",
+    "unknown",
+    "damaged",
+    "abandoned",
+    "failed",
+    "blocked",
+)  # parts of a column, from its foot
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,9 @@ class Drawing:
 
     @property
     def undone(self) -> list[DrawnPeriod]:
-        """Return the columns with manifests that are not done, newest first."""
-        return [column for column in reversed(self.columns) if column.period.first_undone is not None]
+        """Return the columns with manifests that are not done, the worst and of these the newest first."""
+        columns = [column for column in reversed(self.columns) if column.period.first_undone is not None]
+        return sorted(columns, key=lambda column: -UPWARDS.index(column.worst))
 
     @property
     def words(self) -> str:

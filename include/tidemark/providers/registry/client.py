@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from tidemark.connections.lookup import Lookup, Secret, from_environment, masked, revealed, variable_of
-from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.text import nearest
 
@@ -152,8 +152,7 @@ class RegistryClient:
         if error.code == 429 or error.code >= 500:
             return Unavailable(
                 f"the schema registry {self.name} answered {path} with {error.code}",
-                next_step="look at the registry's log; nothing is published and nothing is lost: "
-                "tidemark retry {pipeline} when it answers",
+                next_step=f"look at the registry's log; nothing is published, and nothing is lost{THEN_RETRY}",
             )
         return self._wrong(f"answered {path} with {error.code}")
 
@@ -168,8 +167,7 @@ class RegistryClient:
             )
         return Unavailable(
             f"the schema registry {self.name} does not answer: {masked(str(reason), self.options)}",
-            next_step="check its address and that it runs; nothing is published and nothing is lost: "
-            "tidemark retry {pipeline} when it answers",
+            next_step=f"check its address and that it runs; nothing is published, and nothing is lost{THEN_RETRY}",
         )
 
     def _wrong(self, what: str) -> ConfigurationError:
