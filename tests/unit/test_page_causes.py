@@ -5,11 +5,20 @@ import re
 import pytest
 
 from tests.unit.test_next_steps import TAKEN_BY
-from tidemark.airflow.page.causes import FLAGS, GROUPS, Instruction, cause_of_text, steps_of
+from tidemark.airflow.page.causes import (
+    FLAGS,
+    GROUPS,
+    PLACEHOLDERS,
+    Instruction,
+    cause_of_problem,
+    cause_of_text,
+    steps_of,
+)
 from tidemark.airflow.page.state_words import WORDS
 from tidemark.cli import main
 from tidemark.errors import TooManyDeadLetters, WorkFailed
 from tidemark.model.manifest import ManifestState
+from tidemark.operations.status import PipelineProblem, State
 
 
 def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> None:
@@ -60,6 +69,39 @@ def test_each_command_that_messages_name_is_found_whole_and_nothing_after_it_is(
         assert " ".join(steps[0].command) == command
         assert all(part.count("--") <= 1 for part in steps[0].command)
         assert (len(steps) == 1) == (not after)
+
+
+def test_the_cause_stands_before_when_it_was_seen() -> None:
+    what = "table public.customers does not exist any more; published there: 1 manifest"
+    seen = "plan has failed since 2026-03-01 10:00 UTC"
+    problem = PipelineProblem(None, f"{seen}: {what}", "tidemark run demo", kind=State.FAILED, headline=what)
+    cause = cause_of_problem(problem, None, ["demo"])
+    assert cause.what == "table public.customers does not exist any more"
+    assert cause.reasons == ("published there: 1 manifest", seen)
+    assert cause.steps == (Instruction("", ("tidemark run demo",)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "reasons"),
+    [
+        (
+            "Kafka does not answer within 10 s at kafka:9092 (it ended: timed out; kafka: refused (after 0ms))",
+            "Kafka does not answer within 10 s at kafka:9092",
+            ("it ended: timed out", "kafka: refused (after 0ms)"),
+        ),
+        ("raw/a.parquet is missing (14 rows)", "raw/a.parquet is missing (14 rows)", ()),
+        ("the disk is full; look there", "the disk is full", ("look there",)),
+        ("manifest 3: gone", "manifest 3: gone", ()),
+    ],
+)
+def test_a_cause_ends_where_its_details_begin(text: str, what: str, reasons: tuple[str, ...]) -> None:
+    cause = cause_of_text(text)
+    assert (cause.what, cause.reasons) == (what, reasons)
+
+
+def test_what_messages_leave_to_a_person_is_a_field_of_the_page() -> None:
+    left = {word for step in TAKEN_BY for word in step.split() if word.isupper()}
+    assert left <= PLACEHOLDERS
 
 
 def test_words_after_a_command_are_none_of_it() -> None:

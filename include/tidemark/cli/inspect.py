@@ -251,7 +251,7 @@ def complete(
 
 @commands.command()
 @pipeline_argument()
-@click.option("--incomplete", is_flag=True, help="Only hours that are not complete.")
+@click.option("--incomplete", is_flag=True, help="Only hours that are not complete, or damaged.")
 @common_options
 @click.pass_obj
 def hours(environment: Environment, pipeline_name: str, incomplete: bool, as_json: bool) -> None:

@@ -412,7 +412,9 @@ def _failed_tasks(
     Unless ``decided``, leave out refused plans, which other problems report.
     """
     problems, retries = list[PipelineProblem](), list[Retry]()
-    for failed in database.tasks.failed(pipeline_name):
+    failed_tasks = database.tasks.failed(pipeline_name)
+    decisions = database.decisions.of_pipeline(pipeline_name) if failed_tasks else []
+    for failed in failed_tasks:
         if failed["refused"] and not decided:
             continue
         if not failed["times"]:
@@ -428,7 +430,9 @@ def _failed_tasks(
             retries.append(Retry(None, what, failed["retry_at"], failed["what"]))
             continue
         next_step = failed["next_step"] or f"tidemark {Task.PLAN} {pipeline_name} --dry-run"
-        if "tidemark " not in next_step:
+        if any(made["decision"] == "adopt" and made["at"] > failed["at"] for made in decisions):
+            next_step = f"it was adopted since then: tidemark run {pipeline_name}"
+        elif "tidemark " not in next_step:
             next_step = f"{next_step}; then: tidemark run {pipeline_name}"
         causes = {"cause": _cause(failed["what"]), "silent": failed["silent"], "headline": failed["what"]}
         problems.append(PipelineProblem(None, what, next_step, kind=State.FAILED, **causes))

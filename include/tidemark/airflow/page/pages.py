@@ -206,7 +206,8 @@ def where(
         chains = content.chain_offsets(
             database, readable, asked["topic"], int(asked["partition"]), int(asked["offset"])
         )
-    return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains})
+    words = {name: content.words_of(database, name) for name in {chain.pipeline_name for chain in chains}}
+    return page(request, "where.html", {"asked": asked, "wrong": wrong, "chains": chains, "words": words})
 
 
 def chosen(
@@ -301,7 +302,8 @@ def pipeline(
         "hours": hours,
         "calendar": calendar_of(hours),
         "unfinished": view.oldest_not_done is not None
-        or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems),
+        or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems)
+        or any("tidemark retry" in found.next_step for found in words.damage.of_manifest.values()),
         "damaged": [
             manifest_id
             for manifest_id, found in sorted(words.damage.of_manifest.items())
