@@ -96,6 +96,12 @@ def row(number: int) -> str:
 
 
 @pytest.fixture
+def topic_name() -> str:
+    """Of the topic of `airflow_world`, which has no pipeline here: any that is new."""
+    return ""
+
+
+@pytest.fixture
 def on_call(
     airflow_world: AirflowWorld, broker: Broker, postgres: Postgres, tmp_path: Path, spark_jars: Path
 ) -> Iterator[OnCall]:

@@ -93,6 +93,9 @@ def test_a_damaged_part_is_no_ok_offset_and_is_named_before_what_only_waits() ->
     assert covered.words == "orders-0: 4 damaged, 2 waiting, 4 ok"
     assert [bar.words for bar in covered.undone] == ["damaged [4, 8), manifest 7", "waiting [0, 2), manifest 4"]
     assert not covered.complete
+    unsure = covered_lane(lane(0, 10, PartView(4, 8, "damaged", 7, 1, 4), PartView(0, 10, "unknown", None, 0, 6)))
+    assert unsure.words == "orders-0: 4 damaged, 6 unknown", "nothing is ok while nobody knows"
+    assert unsure.cells == (("unknown", 48), ("damaged", 48), ("unknown", 24))
 
 
 def test_complete_partitions_are_folded_and_of_the_others_the_worst_are_shown_first() -> None:

@@ -340,15 +340,17 @@ def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
 
 
 def own_problems(status: Status, shared: Collection[SharedCause]) -> list[PipelineProblem]:
-    """Return the problems of a pipeline without those that several pipelines share. Of those that one silent source
-    causes, return the worst.
+    """Return the problems of a pipeline without those that several pipelines share. A silent source is told once: with
+    the worst problem, and with each manifest that failed because of it.
     """
     told = {cause.what for cause in shared}
-    own = dict[object, PipelineProblem]()
-    for number, problem in enumerate(status.problems):
-        if problem.shared_cause not in told:
-            own.setdefault((problem.manifest_id, problem.silent) if problem.silent else number, problem)
-    return list(own.values())
+    own, silent = list[PipelineProblem](), set[str | None]()
+    for problem in status.problems:
+        if problem.shared_cause in told or (problem.manifest_id is None and problem.silent in silent - {None}):
+            continue
+        own.append(problem)
+        silent.add(problem.silent)
+    return own
 
 
 def _with_shared_cause(problem: PipelineProblem, heard: Answer | None) -> PipelineProblem:

@@ -14,7 +14,7 @@ WITH_LETTERS = 100  # manifests whose dead letters are shown; their receipts, or
 @dataclass(frozen=True)
 class PartView:
     """Offsets ``[start, end)`` of a lane that are not done: planned, running, abandoned (the process is dead), failed,
-    blocked or lost; or that are done and damaged.
+    blocked or lost; or that are done and damaged, or unknown because an audit found more than it kept.
 
     A part joins adjacent ranges in one state, and in a picture also ranges that are close to each other. ``manifests``
     and ``offsets`` count what is in this state. ``first_manifest`` is None for lost offsets.
@@ -65,14 +65,18 @@ class LaneView:
 def lane_views(database: ManifestDatabase, pipeline_name: str, cells: int | None = None) -> list[LaneView]:
     """Return the chains of a pipeline by topic and partition, an older log generation before the newer one. With
     ``cells`` a chain has at most so many parts of each state, for any number of manifests."""
-    damaged = sorted(Damage.of_pipeline(database, pipeline_name).of_manifest)
+    damage = Damage.of_pipeline(database, pipeline_name)
     parts: dict[int, list[PartView]] = {}
-    for row in database.ranges.not_done(pipeline_name, damaged, cells):
+    for row in database.ranges.not_done(pipeline_name, sorted(damage.of_manifest), cells):
         parts.setdefault(row.pop("chain_id"), []).append(PartView(**row))
     letters: dict[int, list[LettersPartView]] = {}
     for row in database.ranges.with_dead_letters(pipeline_name, WITH_LETTERS):
         letters.setdefault(row.pop("chain_id"), []).append(LettersPartView(**row))
     lanes = database.chains.lanes(pipeline_name)
+    for lane in lanes if damage.unnamed else []:
+        start, end, known = lane["anchor"], lane["end_offset"], parts.setdefault(lane["id"], [])
+        if done := end - start - sum(part.offsets for part in known):
+            known.append(PartView(start, end, "unknown", None, 0, done))
     newest = database.ranges.newest_published([(lane["id"], lane["end_offset"]) for lane in lanes])[0]
     return [
         LaneView(

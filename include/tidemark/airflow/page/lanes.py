@@ -16,7 +16,19 @@ NOT_PLANNED = "not planned"
 CELLS = 120  # of a line: 3 pixels each on a phone
 SHOWN = 24  # lines; the rest is counted
 # A cell shows the last of these that it holds: a single failed offset among a billion is seen.
-UPWARDS = "done", NOT_PLANNED, "planned", "running", "lost", TAKEN, "damaged", "abandoned", "failed", "blocked"
+UPWARDS = (
+    "done",
+    "unknown",
+    NOT_PLANNED,
+    "planned",
+    "running",
+    "lost",
+    TAKEN,
+    "damaged",
+    "abandoned",
+    "failed",
+    "blocked",
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +172,7 @@ def covered_lane(lane: LaneView, log: Lag | None = None) -> CoveredLane:
 
 def _bars(lane: LaneView, log: Lag | None) -> tuple[Bar, ...]:
     done = lane.end - lane.start - sum(part.offsets for part in lane.parts)
-    bars = [Bar("done", lane.start, lane.end, done)] if lane.end > lane.start else []
+    bars = [Bar("done", lane.start, lane.end, done)] if done else []
     for part in lane.parts:
         bars += _part(part, 0 if log is None else log.log_start)
     if log is None:

@@ -85,7 +85,7 @@ function draw(place, rows, head) {
 
 // How high the cells of each state are, and in which colour: what is lost, or taken by retention, is a gap.
 const CELLS = {
-  done: [0.7, "--done"], running: [0.5, "--running"], planned: [0.5, "--planned"], abandoned: [1, "--failed"],
+  done: [0.7, "--done"], unknown: [0.7, "--lost"], running: [0.5, "--running"], planned: [0.5, "--planned"], abandoned: [1, "--failed"],
   failed: [1, "--failed"], damaged: [1, "--failed"], blocked: [1, "--failed"], "not planned": [0.2, "--lost"], lost: [0, "--failed"],
   "taken by retention": [0, "--failed"],
 };
