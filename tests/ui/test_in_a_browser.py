@@ -174,7 +174,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     page.goto(PIPELINE)
     text = page.get_by_role("main").inner_text()
     assert re.search(r"\b1 dead letter in \[0, \d+\), manifest 1", text)
-    line = page.get_by_role("img", name=re.compile(rf"^{world.topic}-\d+: [\d,]+ failed, [\d,]+ ok"))
+    line = page.get_by_role("img", name=re.compile(rf"^{world.topic}-\d+: [\d,]+ failed, [\d,]+ damaged"))
     line.first.locator("canvas").wait_for()
     assert re.search(r"What the audit of .* found: \d+", text)
     page.get_by_role("table").filter(has_text="an hour leads to").get_by_role("link").first.click()
