@@ -3,7 +3,7 @@
 import re
 
 from tests.worlds.listed_pipelines import list_page, listed
-from tidemark.airflow.page.pages import Fold, _folded
+from tidemark.airflow.page.pages import MOST_OK, Fold, _folded
 from tidemark.operations.status import PipelineProblem, State, own_problems, shared_causes
 from tidemark.views.pipelines import PipelineView
 
@@ -51,3 +51,21 @@ def test_what_all_members_wait_for_stands_above_and_they_are_folded() -> None:
     assert page.count("<details") == len(shared) == 1
     assert '<span class="state failed">shop: 0 ok, 3 need you</span>' in page
     assert " of it have rows above" not in page
+
+
+def test_a_silent_source_is_told_once_and_hides_no_other_problem() -> None:
+    def problem(kind: State, manifest_id: int | None = None, silent: str | None = "kafka:9092") -> PipelineProblem:
+        return PipelineProblem(manifest_id, "Kafka does not answer", "", kind=kind, silent=silent)
+
+    told = [problem(State.FAILED), problem(State.FAILED, 7), problem(State.LATE, silent=None)]
+    view = listed("orders", State.FAILED, *told, problem(State.UNKNOWN), problem(State.UNKNOWN, silent=None))
+    assert own_problems(view, ()) == [*told, problem(State.UNKNOWN, silent=None)]
+
+
+def test_many_pipelines_that_are_ok_are_one_row_and_a_few_are_not() -> None:
+    bad, few = view("orders", failed("no schema")), [view(f"events-{number:02}") for number in range(MOST_OK)]
+    problems = {each.pipeline_name: own_problems(each, ()) for each in (bad, *few, view("late"))}
+    assert _folded([bad, *few], [bad, *few], problems) == [bad, *few]
+    many = [*few, view("late")]
+    [first, fold] = _folded([bad, *many], [bad, *many], problems)
+    assert (first, fold) == (bad, Fold("", f"{MOST_OK + 1} ok", healthy=True, apart=0, members=many))

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from tests.unit.test_next_steps import TAKEN_BY
-from tests.worlds.listed_pipelines import listed
 from tidemark.airflow.page.causes import (
     FLAGS,
     GROUPS,
@@ -19,7 +18,7 @@ from tidemark.airflow.page.state_words import WORDS
 from tidemark.cli import main
 from tidemark.errors import TooManyDeadLetters, WorkFailed
 from tidemark.model.manifest import ManifestState
-from tidemark.operations.status import PipelineProblem, State, own_problems
+from tidemark.operations.status import PipelineProblem, State
 
 
 def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> None:
@@ -98,15 +97,6 @@ def test_the_cause_stands_before_when_it_was_seen() -> None:
 def test_a_cause_ends_where_its_details_begin(text: str, what: str, reasons: tuple[str, ...]) -> None:
     cause = cause_of_text(text)
     assert (cause.what, cause.reasons) == (what, reasons)
-
-
-def test_a_silent_source_is_told_once_and_hides_no_other_problem() -> None:
-    def problem(kind: State, manifest_id: int | None = None, silent: str | None = "kafka:9092") -> PipelineProblem:
-        return PipelineProblem(manifest_id, "Kafka does not answer", "", kind=kind, silent=silent)
-
-    told = [problem(State.FAILED), problem(State.FAILED, 7), problem(State.LATE, silent=None)]
-    view = listed("orders", State.FAILED, *told, problem(State.UNKNOWN), problem(State.UNKNOWN, silent=None))
-    assert own_problems(view, ()) == [*told, problem(State.UNKNOWN, silent=None)]
 
 
 def test_what_messages_leave_to_a_person_is_a_field_of_the_page() -> None:

@@ -40,5 +40,9 @@ class Damage:
             return State.DAMAGED
         return State.UNKNOWN if self.unnamed and manifest_ids else State.OK
 
+    def mended_by(self, command: str) -> list[int]:
+        """Return the damaged manifests whose next step is this command."""
+        return sorted(each for each, problem in self.of_manifest.items() if command in problem.next_step.split())
+
     def problems(self, manifest_ids: Collection[int]) -> tuple[Problem, ...]:
         return tuple(self.of_manifest[each] for each in manifest_ids if each in self.of_manifest)

@@ -284,7 +284,7 @@ def pipeline(
         "coverage": content.coverage_of(database, name, lag),
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
         "causes": content.causes_of(database, problems[:MOST_CAUSES], [name]),
-        "more_problems": len(problems[MOST_CAUSES:]),
+        "more_problems": problems[MOST_CAUSES:],
         "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
         "words": words,
         "counts": _counts(database, view, words),
@@ -303,12 +303,8 @@ def pipeline(
         "calendar": calendar_of(hours),
         "unfinished": view.oldest_not_done is not None
         or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems)
-        or any("tidemark retry" in found.next_step for found in words.damage.of_manifest.values()),
-        "damaged": [
-            manifest_id
-            for manifest_id, found in sorted(words.damage.of_manifest.items())
-            if "tidemark replay" in found.next_step
-        ][:PAGE],
+        or bool(words.damage.mended_by("retry")),
+        "damaged": words.damage.mended_by("replay")[:PAGE],
         "no_hours": no_hours,
         "decisions": decision_views(database, name)[-10:][::-1],
         "started": started,
