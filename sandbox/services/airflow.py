@@ -152,6 +152,14 @@ class Airflow(AirflowApi):
         """Start a new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
         self._start_component("scheduler")
 
+    def start_triggerer(self) -> None:
+        """Start a triggerer, which runs the watchers of assets; others do without it."""
+        self._start_component("triggerer")
+
+    def kill_triggerer(self) -> None:
+        """Send SIGKILL to the triggerer and to the process that runs its triggers."""
+        self._components.pop("triggerer").kill(tree=True)
+
     def honour_schedules(self) -> None:
         """Start scheduled runs from now on; no task may be running."""
         self.env["AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE"] = "True"

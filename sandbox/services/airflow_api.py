@@ -130,6 +130,11 @@ class AirflowApi:
         """Return the asset events of a run, oldest first: extra, timestamp, .."""
         return self._all_pages("/assets/events", "asset_events", {"source_run_id": run_id, "order_by": "timestamp"})
 
+    def watchers(self, asset: str) -> list[str]:
+        """Return the names of the watchers of an asset; a paused DAG has none."""
+        assets = self._request("GET", "/assets", params={"name_pattern": asset}).json()["assets"]
+        return [watcher["name"] for entry in assets if entry["name"] == asset for watcher in entry["watchers"]]
+
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """Return the run's task instances: task_id, map_index, state, try_number, start_date, end_date, .."""
         answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", params={"limit": 100})

@@ -1,5 +1,6 @@
 """``dags/``: a DAG per pipeline file, for a task its own DAG alone, and an import error while a file is wrong."""
 
+import pkgutil
 import re
 import runpy
 import subprocess
@@ -28,6 +29,7 @@ from tests.unit.pipeline_text import GOOD
 from tidemark.airflow import run_conf, runs
 from tidemark.airflow.dag import build_dag, pipeline_dag
 from tidemark.airflow.deadline import missed, missed_in_triggerer
+from tidemark.airflow.watcher import LagTrigger
 from tidemark.errors import ConfigurationError, NotFound
 from tidemark.model.manifest import RunKind
 from tidemark.pipeline.deployed import deployed_named
@@ -277,6 +279,34 @@ def test_the_file_gives_the_dag_a_deadline_whose_callback_the_executor_can_run(
     assert (type(alert.callback), alert.callback.path) == (type(callback), callback.path)
     [stored] = comparable(told)["deadline"]
     assert decode_deadline_alert(stored).interval == timedelta(minutes=45)
+
+
+def test_a_trigger_is_a_watcher_beside_the_schedule_or_alone_and_always_the_same(write: Write, read: Read) -> None:
+    """Airflow replaces a watcher whose arguments change from one parse to the next."""
+    write(f"{GOOD}\ntrigger: {{lag: 10}}\n", "a.yaml")
+    write(f"{named('flights-2')}\ntrigger: {{lag: 10}}\nschedule: '@daily'\n", "b.yaml")
+    first, second = read(), read()
+    assert [comparable(dag) for dag in first.values()] == [comparable(dag) for dag in second.values()]
+    alone, beside = (DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable for dag in first.values())
+    for name, timetable in (("flights", alone), ("flights-2", beside)):
+        [(_, asset)] = timetable.asset_condition.iter_assets()
+        [watcher] = asset.watchers
+        assert asset.name == f"tidemark_{name}_lag"
+        assert watcher.trigger["kwargs"] == {"pipeline_name": name}
+        assert pkgutil.resolve_name(watcher.trigger["classpath"]) is LagTrigger
+    assert (alone.summary, beside.summary) == ("Asset", "Asset or 0 0 * * *")
+
+
+@pytest.mark.parametrize(
+    ("run_type", "kind"),
+    [("asset_triggered", "scheduled"), ("scheduled", "scheduled"), ("backfill", "backfill"), ("manual", "manual")],
+)
+def test_a_run_that_an_asset_has_started_is_not_by_hand_and_reads_what_there_is_now(run_type: str, kind: str) -> None:
+    run = SimpleNamespace(
+        run_id="r", run_type=SimpleNamespace(value=run_type), data_interval_end=None, logical_date=None
+    )
+    tick = runs.tick_of({"dag_run": run, "params": {}})
+    assert (tick.run_key, tick.kind.value, tick.cut_at) == ("r", kind, None)
 
 
 def test_a_dag_of_ones_own_passes_on_what_airflow_takes(write: Write, read: Read) -> None:

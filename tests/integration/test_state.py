@@ -89,6 +89,21 @@ def test_a_pipeline_that_nothing_runs_is_late_by_its_schedule_and_before_its_fir
     assert state(world) == "ok"
 
 
+def test_a_pipeline_with_a_trigger_is_late_when_no_triggerer_starts_its_runs(make_world: MakeWorld) -> None:
+    world = make_world(partitions=1, settings={"trigger": {"lag": 1_000, "at_least_every": "2h"}})
+    for hours, word in ((3, "late"), (2, "ok")):
+        world.ok("run", "demo", "--until", f"{datetime.now(UTC) - timedelta(hours=hours):%Y-%m-%dT%H:%M}")
+        assert state(world) == word
+    world.settings["schedule"] = "@yearly"
+    world.settings["trigger"] = {"lag": 1_000}
+    world.write_pipeline()
+    assert state(world) == "late"
+    assert reason(world)[1] == "look at the runs of the DAG and at Airflow's triggerer, or: tidemark run demo"
+    world.settings["airflow"] = {"own_dag": True}
+    world.write_pipeline()
+    assert state(world) == "ok"
+
+
 def test_a_pipeline_that_airflow_has_and_that_no_run_has_planned_is_late_after_two_runs_of_its_schedule(
     make_world: MakeWorld,
 ) -> None:

@@ -35,6 +35,7 @@ def each(newest: datetime, step: timedelta, number: int = 10) -> list[datetime]:
         ("schedule: '@hourly'", [TEN, TEN - HOUR, TEN - 9 * HOUR, TEN - 20 * HOUR]),
         ("schedule: '@daily'", each(MIDNIGHT, DAY)),
         ("schedule: null", []),
+        ("trigger: {lag: 1_000}", each(TEN, HOUR)),
         ("schedule: '@daily'\ncatchup: true", []),
         ("schedule: '@daily'\nairflow: {own_dag: true}", each(TEN, HOUR)),
     ],

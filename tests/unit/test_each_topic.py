@@ -163,6 +163,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no wish": ({"each_topic": "yes"}, "each_topic: must be true, or hold what differs, by topic"),
     "false": ({"each_topic": False}, "each_topic: must be true"),
     "a list of decoders": ({"decode": [{"format": "json", "topics": ["a"]}]}, "decode: must be one mapping"),
+    "a trigger": ({"trigger": {"lag": 10}}, "trigger: cannot begin the runs of a group of topics, whose lags differ"),
     "no source": ({"source": None}, "source: must hold one key"),
     "a template that is wrong": ({"on_error": "panic"}, 'on_error: "panic" is not allowed'),
 }

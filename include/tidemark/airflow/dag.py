@@ -109,7 +109,7 @@ def build_dag(
     wrong = f"Its file is wrong; `plan` fails until it is corrected:\n```\n{problem}\n```\n\n" if problem else ""
     of_file: dict[str, Any] = {
         "description": pipeline.description,
-        "schedule": pipeline.schedule,
+        "schedule": _schedule(pipeline),
         "start_date": datetime.combine(pipeline.start_date, time_of_day(), UTC),
         "catchup": pipeline.catchup,
         "max_active_runs": pipeline.max_active_runs,
@@ -130,6 +130,15 @@ def build_dag(
     else:
         dag.params = params
     return dag
+
+
+def _schedule(pipeline: Pipeline) -> Any:
+    """Return Airflow's ``schedule`` of a pipeline. Only a DAG with a trigger needs Airflow's modules of watchers."""
+    if pipeline.trigger is None:
+        return pipeline.schedule
+    from tidemark.airflow.watcher import schedule_of
+
+    return schedule_of(pipeline)
 
 
 def _tasks(pipeline: Pipeline | Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from airflow.configuration import conf
 from airflow.exceptions import AirflowNotFoundException
+from airflow.jobs.job import most_recent_job
 from airflow.models.connection import Connection
 from airflow.models.pool import Pool
 
@@ -27,6 +28,7 @@ def checks(pipelines: Sequence[Pipeline]) -> list[Check]:
         Check(NAME, lambda: spark_connections(pipelines), TIMEOUT_S),
         Check(NAME, lambda: other_connections(pipelines), TIMEOUT_S),
         Check(NAME, lambda: pools(pipelines), TIMEOUT_S),
+        Check(NAME, lambda: triggerer(pipelines), TIMEOUT_S),
         Check(NAME, limits, TIMEOUT_S),
     ]
 
@@ -76,6 +78,19 @@ def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
             yield failed(NAME, f"there is no pool {name}: its tasks would never start", step)
         else:
             yield ok(NAME, f"pool {name} exists")
+
+
+def triggerer(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """Check that a triggerer is alive if pipelines have a trigger: without it, no watcher runs."""
+    names = ", ".join(sorted(pipeline.name for pipeline in pipelines if pipeline.trigger is not None))
+    if not names:
+        return
+    newest = most_recent_job("TriggererJob")
+    if newest is None or not newest.is_alive():
+        step = "start it where Tidemark and its variables are, as for the workers: airflow triggerer"
+        yield failed(NAME, f"no triggerer is alive: the trigger of {names} starts no run", step)
+    else:
+        yield ok(NAME, f"a triggerer is alive, for the trigger of {names}")
 
 
 def limits() -> Iterator[Finding]:

@@ -41,6 +41,9 @@ from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.remote import remote_of
 
+KINDS_OF_RUNS = {
+    "scheduled": RunKind.SCHEDULED, "asset_triggered": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL,
+}  # fmt: skip
 log = logging.getLogger(__name__)  # printed lines may appear below "Post Execute", which Airflow's page folds
 
 
@@ -77,10 +80,10 @@ def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str
 
 def tick_of(task_context: Any) -> Tick:
     """Return the tick of a DAG run. Its cut is ``plan_until``, or the end of the interval, or the logical date, or
-    None.
+    None, as for a run that an asset has started.
     """
     run = task_context["dag_run"]
-    kind = {"scheduled": RunKind.SCHEDULED, "backfill": RunKind.BACKFILL}.get(str(run.run_type.value), RunKind.MANUAL)
+    kind = KINDS_OF_RUNS.get(str(run.run_type.value), RunKind.MANUAL)
     until = task_context["params"].get("plan_until")
     cut = run_conf.moment(until) if until else run.data_interval_end or run.logical_date
     return Tick.at(cut, kind) if cut else Tick(run.run_id, kind, None)

@@ -166,7 +166,7 @@ def objects(environment: Environment, pipeline_name: str, sink: str | None, dead
 )  # fmt: skip
 @click.option("--max-age", type=DurationType(),
     help="The pipeline is late if its published data ends longer ago, such as 90m or 2h (default: max_age of the "
-    "pipeline file; without it, the time since the last scheduled run but one).",
+    "pipeline file; without it, by its schedule and trigger).",
 )  # fmt: skip
 @click.option("--source/--no-source", default=True, show_default=True,
     help="Ask the sources what is lost and how far each is behind, all at once and for 8 s at most.",

@@ -148,9 +148,11 @@ def changes_of_schedule(pipeline: Pipeline, cuts: Sequence[datetime]) -> list[Ch
     """Return a change if the schedule was removed, or is not that of the newest runs; ``cuts`` are theirs, newest
     first.
 
-    Return none for a pipeline with a DAG of its own: there the arguments of the DAG decide.
+    Return none for a pipeline with a DAG of its own, where the arguments of the DAG decide, nor for one with a trigger
+    alone.
     """
-    if pipeline.airflow.own_dag or not cuts:
+    has_trigger_alone = pipeline.schedule is None and pipeline.trigger is not None
+    if pipeline.airflow.own_dag or has_trigger_alone or not cuts:
         return []
     newest = f"those of {_at(cuts[1])} and {_at(cuts[0])}" if len(cuts) > 1 else f"that of {_at(cuts[0])}"
     if pipeline.schedule is None:

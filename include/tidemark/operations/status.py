@@ -129,9 +129,9 @@ class Status:
     ``retries`` are failed tasks that Airflow tries again.
 
     Everything stamped before ``published_up_to`` is published; None if no run says so. ``max_age`` (in JSON seconds,
-    ``max_age_s``) is how long ago that may be, by the caller, the file or its schedule; None if none of them says it.
-    ``lag`` counts offsets that are not planned, or planned and not published. It is None if the source did not answer;
-    then a loss without a decision is unknown too.
+    ``max_age_s``) is how long ago that may be, by the caller, the file, its schedule or its trigger; None if none of
+    them says it. ``lag`` counts offsets that are not planned, or planned and not published. It is None if the source
+    did not answer; then a loss without a decision is unknown too.
 
     ``oldest_not_done`` is the oldest manifest that is not done, planned at ``oldest_not_done_at``, with its ranges.
     ``at_work`` manifests have a live attempt; ``waiting`` ones were planned a moment ago. ``lost`` offsets and
@@ -223,7 +223,7 @@ def status(
     if pipeline is not None and max_age is None:
         max_age = pipeline.max_age
         if max_age is None:  # with open transactions a run has no time up to which it read, but it has read
-            max_age = _max_age_by_schedule(pipeline, now)
+            max_age = _max_age_by_runs(pipeline, now)
             since = max(filter(None, (published_up_to, planned_at["last_without_time"])), default=None)
     # Manifests with a live attempt, and those planned a moment ago, are no problem.
     undone = database.manifests.undone(pipeline_name)
@@ -255,7 +255,8 @@ def status(
         if planned_at["last"] is None and isinstance(deployed, Deployed):
             late = _never_ran(pipeline, deployed.since, now, max_age)
         if late:
-            look = f"look at the runs of the DAG, or: tidemark run {pipeline_name}"
+            triggerer = " and at Airflow's triggerer" if pipeline.trigger is not None else ""
+            look = f"look at the runs of the DAG{triggerer}, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
     # Plans are refused until you have decided, so a failed plan is not shown as a second problem.
     waits_for_decision = any(problem.place is not None and problem.kind is not State.LATE for problem in problems)
@@ -755,14 +756,20 @@ def _open_transaction_problems(
     return problems
 
 
-def _max_age_by_schedule(pipeline: Pipeline, now: datetime) -> timedelta | None:
-    """Return the age of the last scheduled run but one that was due, because the last may still be at work. None if the
-    times of runs are unknown.
+def _max_age_by_runs(pipeline: Pipeline, now: datetime) -> timedelta | None:
+    """Return the age of the last scheduled run but one that was due, because the last may still be at work; with a
+    trigger, the longest time between two runs and that of a run; with both, the shorter. None if the times of runs are
+    unknown.
     """
-    if pipeline.schedule is None or pipeline.airflow.own_dag or pipeline.start_date > now.date():
+    if pipeline.airflow.own_dag:
         return None
-    schedule = Schedule(pipeline.schedule)
-    return now - schedule.before(schedule.before(now - RUN))
+    ages = list[timedelta]()
+    if pipeline.trigger is not None:
+        ages.append(pipeline.trigger.at_least_every + RUN)
+    if pipeline.schedule is not None and pipeline.start_date <= now.date():
+        schedule = Schedule(pipeline.schedule)
+        ages.append(now - schedule.before(schedule.before(now - RUN)))
+    return min(ages, default=None)
 
 
 def _too_old(since: datetime | None, now: datetime, max_age: timedelta | None) -> str:

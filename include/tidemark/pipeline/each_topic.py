@@ -31,8 +31,8 @@ JSON_SCHEMA: Final = {
 LONGEST: Final = 255  # bytes of a folder's name, on most file systems: a member has its own folder
 # Keys that the DAG and its tasks share, or that belong to a session of Spark.
 SHARED: Final = (
-    "pipeline", "schedule", "start_date", "catchup", "max_active_runs", "retries", "retry_delay", "unfinished",
-    "airflow", "spark",
+    "pipeline", "schedule", "trigger", "start_date", "catchup", "max_active_runs", "retries", "retry_delay",
+    "unfinished", "airflow", "spark",
 )  # fmt: skip
 FILLED: Final = ("description", "decode", "transform", "expect", "event_time", "sinks")  # where {topic} is replaced
 PROBES: Final = ("a.topic", "b.topic")
@@ -210,6 +210,9 @@ def template(value: Mapping[str, Any]) -> Template:
     if not isinstance(source, Mapping) or kind not in kinds or not isinstance(source[kind], Mapping):
         raise wrong_at("source", f"must hold one key, the kind of the source, with its settings below; allowed: "
             f"{', '.join(kinds)}")  # fmt: skip
+    if value.get("trigger") is not None:
+        raise wrong_at("trigger", "cannot begin the runs of a group of topics, whose lags differ: write a schedule, or "
+            "give the topics that need it a file of their own")  # fmt: skip
     if isinstance(value.get("decode"), list):
         raise wrong_at("decode", f"must be one mapping, as each topic has a pipeline of its own: write what differs "
             f"below {KEY}, by topic")  # fmt: skip

@@ -52,6 +52,7 @@ from tidemark.pipeline.event_time import EventTimeSettings, check_field
 from tidemark.pipeline.expectations import Expectation, Otherwise, check_expectations_of_file
 from tidemark.pipeline.own_output import topic_between
 from tidemark.pipeline.rows import check_transforms, rows_for_sinks
+from tidemark.pipeline.trigger import Trigger
 from tidemark.sinks.settings import SinkEntry, nested_folders
 from tidemark.sources.settings import SourceEntry, SourceSettings
 from tidemark.text import with_nearest, without_links
@@ -180,7 +181,13 @@ class Pipeline(Section):
     schedule: Schedule | None = Field(
         default=None,
         description="`@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, `@yearly`, or a cron expression, "
-        "such as `*/15 * * * *`. `null`: you start the runs.",
+        "such as `*/15 * * * *`. `null`: you or `trigger` start the runs.",
+    )
+    trigger: Trigger | None = Field(
+        default=None,
+        description="Runs that [begin when enough records wait](#when-enough-records-wait), beside `schedule` or "
+        "without one.",
+        examples=[{"lag": 100_000, "at_most_every": "1m", "at_least_every": "1h"}],
     )
     start_date: Annotated[date, BeforeValidator(values.day)] = Field(
         default=date(2024, 1, 1), description="The first day that scheduled runs may cover."
@@ -211,7 +218,7 @@ class Pipeline(Section):
         default=None,
         description="How old the end of what is published may be, such as `2h`, before the pipeline is "
         "[late](operations.md#for-a-monitor-tidemark-status). More than the interval of the schedule plus "
-        "the time of a run. If not set, `schedule` says it; without one, or with `airflow.own_dag`, "
+        "the time of a run. If not set, `schedule` and `trigger` say it; without them, or with `airflow.own_dag`, "
         "nothing is late.",
         examples=["2h"],
     )
