@@ -31,7 +31,7 @@ help:
 ##   make reference   the tables of keys in docs/configuration.md, from the settings classes
 ##   make lint    ruff and mypy, as in CI
 ##   make dump    what this version makes, stored for the tests of later ones (CONTRIBUTING.md)
-##   make lock    write the lock files of packages and jars again (after a change of requirements/*.in or jars/ivy.xml)
+##   make lock    write the lock files of packages and jars again (after a change of requirements/ or jars/ivy.xml)
 ##
 ## Break it (make test-all does some of it)
 ##   make test-faults   the faults that make test-all has no time for: kills at every failpoint over every sink, lost
@@ -136,10 +136,11 @@ lock: setup
 	@cd requirements && for name in tidemark installer registry readers browser site; do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url $$name.in -o $$name.lock || exit 1; done; \
-	  for name in lineage $$(basename -s .in spark-*.in); do \
+	  for name in lineage node $$(basename -s .in spark-*.in); do \
 	  ../.tidemark/tools/bin/uv pip compile --quiet --no-header --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url --no-deps $$name.in -o $$name.lock || exit 1; done
 	@$(BIN)/python -m sandbox lock-jars
+	@$(BIN)/python -m sandbox lock-azurite
 
 clean: down
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m sandbox clean; fi

@@ -21,6 +21,10 @@ def main(command: str, words: Sequence[str]) -> None:
         from sandbox.bootstrap import jars
 
         jars.relock(STATE)
+    elif command == "lock-azurite":
+        from sandbox.bootstrap import azurite
+
+        azurite.relock(STATE)
     elif command == "run":
         from sandbox.demo.run import run
 

@@ -22,6 +22,7 @@ from tidemark.text import with_nearest
 ENTRY_POINTS: Final = "tidemark.providers"
 OUR_PROVIDERS: Final = (
     "avro",
+    "azure",
     "debezium",
     "delta",
     "dynamodb",
@@ -53,6 +54,9 @@ CORE: Final = Provider(
     },
     sinks={
         "files": "tidemark.sinks.files",
+    },
+    stores={
+        "s3": "tidemark.storage.s3",
     },
 )
 
@@ -172,4 +176,5 @@ ENVELOPES: Final = Kinds("envelopes", "envelope", "settings", "envelope", "json"
 TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
 SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
 COPIES: Final = Kinds("copies", "copy", "settings", "copy")
-KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES)}
+STORES: Final = Kinds("stores", "store", "address", "store")  # by the schemes of their addresses
+KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES)}

@@ -83,6 +83,17 @@ def may_meet(folders: str, others: str) -> bool:
     )
 
 
+def scheme_of(root: str) -> str:
+    """Return ``s3`` for a root such as ``s3://bucket/prefix``; empty if it is a folder of this machine."""
+    match = re.match(r"([a-z][a-z0-9]*)://", root)
+    return match[1] if match else ""
+
+
+def is_remote(root: str) -> bool:
+    """Return whether a root is an address in a store, and no folder of this machine."""
+    return scheme_of(root) != ""
+
+
 def one_lies_in_the_other(folder: str, other: str) -> bool:
     """Return whether two folders, or buckets with their prefixes, are the same or one lies in the other."""
     paths = PurePosixPath(folder), PurePosixPath(other)

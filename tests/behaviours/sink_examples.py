@@ -21,8 +21,10 @@ from psycopg.rows import dict_row
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from sandbox.services.azurite import Container
 from sandbox.services.s3 import Bucket
 from tests.sink_faces import prepare
+from tests.worlds.azure_world import Blobs
 from tests.worlds.s3_world import Prefix, delta_options
 from tests.worlds.topic_world import committed, delete_records, headers
 from tidemark.config.base import LoadContext
@@ -180,6 +182,26 @@ class S3Example(LakeExample):
     @cached_property
     def _below(self) -> Prefix:
         return Prefix(self.lake)
+
+
+@dataclass
+class AzureExample(LakeExample):
+    """A lake in a folder of ``container``, which ``warehouse`` is the connection to."""
+
+    container: Container = field(kw_only=True)
+
+    def settings(self) -> SinkSettings:
+        self.lake = self.container.below(f"{self.folder.name}/lake")
+        return FilesSettings.model_validate({"root": self.lake.root, "connection": CONNECTION})
+
+    def keys(self, below: str) -> list[str]:
+        return Blobs(self.lake).keys(below)
+
+    def content(self, key: str) -> bytes:
+        return Blobs(self.lake).content(key)
+
+    def remove(self, key: str) -> None:
+        Blobs(self.lake).remove(key)
 
 
 class PostgresExample(Example):

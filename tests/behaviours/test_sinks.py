@@ -15,6 +15,7 @@ from tests.behaviours import sink_examples
 from tests.behaviours.sink_examples import (
     CONNECTION,
     RANGES,
+    AzureExample,
     CurrentDeltaExample,
     CurrentIcebergExample,
     DeltaExample,
@@ -48,7 +49,7 @@ from tidemark.sinks.capabilities import TakesBack
 from tidemark.sinks.dead_letters import DeadLetter
 from tidemark.sinks.object_store.owner_file import claimed_inside
 from tidemark.sinks.registry import open_sink
-from tidemark.storage.s3 import S3Store
+from tidemark.storage.s3.store import S3Store
 
 LARGE = "large files in a bucket"
 EXAMPLES: dict[str, type[Example]] = {
@@ -58,6 +59,7 @@ EXAMPLES: dict[str, type[Example]] = {
     "dynamodb": DynamoExample,
     "files": FilesExample,
     "files in a bucket": S3Example,
+    "files in azure": AzureExample,
     "iceberg": IcebergExample,
     "iceberg with a key": CurrentIcebergExample,
     LARGE: S3Example,
@@ -97,6 +99,9 @@ def example(
         if EXAMPLES[request.param] in IN_A_BUCKET:
             s3 = request.getfixturevalue("s3")
             warehouse, more = s3.connection(), {"bucket": s3}
+        if EXAMPLES[request.param] is AzureExample:
+            azure = request.getfixturevalue("azure")
+            warehouse, more = azure.connection(), {"container": azure}
         if EXAMPLES[request.param] is DynamoExample:
             monkeypatch.setenv("AIRFLOW_CONN_DYNAMODB", request.getfixturevalue("dynamodb").connection())
         if EXAMPLES[request.param] is TopicExample:

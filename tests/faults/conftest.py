@@ -25,7 +25,7 @@ from tests.fixtures import plugin
 from tests.worlds.s3_world import CONNECTION
 from tests.worlds.world import World
 from tidemark.connections.lookup import variable_of
-from tidemark.storage.s3 import S3Store
+from tidemark.storage.s3.store import S3Store
 
 MakeModelWorld = Callable[[], ModelWorld]
 

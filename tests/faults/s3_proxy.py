@@ -170,7 +170,8 @@ def _handler(proxy: ServiceProxy) -> type[BaseHTTPRequestHandler]:
             self.send_response_only(status)
             for name, value in without(OF_AN_ANSWER, headers).items():
                 self.send_header(name, value)
-            length = headers.get("Content-Length") if self.command == "HEAD" else None
+            lengths = [value for name, value in headers.items() if name.lower() == "content-length"]
+            length = lengths[0] if lengths and self.command == "HEAD" else None
             self.send_header("Content-Length", length or str(len(content)))
             self.end_headers()
             if self.command != "HEAD":

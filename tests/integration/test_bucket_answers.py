@@ -30,8 +30,8 @@ from tidemark.sinks.base import Owner, Sink
 from tidemark.sinks.capabilities import CompleteHour
 from tidemark.sinks.files.settings import Settings as FilesSettings
 from tidemark.sinks.registry import open_sink
-from tidemark.storage.s3 import S3Store
-from tidemark.storage.s3_client import UploadEnded
+from tidemark.storage.s3.client import UploadEnded
+from tidemark.storage.s3.store import S3Store
 
 STUCK_S = 30.0
 

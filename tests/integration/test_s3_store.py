@@ -19,9 +19,9 @@ from tidemark.connections.lookup import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
-from tidemark.storage.s3 import MIB, S3Store
-from tidemark.storage.s3_client import UploadEnded
-from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, note_of, send_parts
+from tidemark.storage.s3.client import UploadEnded
+from tidemark.storage.s3.store import MIB, S3Store
+from tidemark.storage.s3.uploads import PART_BYTES, UPLOADED_BYTES, Note, note_of, send_parts
 
 SMALLEST_PART = 5 * MIB
 STAGING = "_staging/1/0001"
@@ -135,7 +135,7 @@ def test_parts_of_an_upload_that_another_has_stopped_are_told_as_that(
         store.stop_uploads(STAGING)
         return send_parts(*arguments)
 
-    monkeypatch.setattr("tidemark.storage.s3.send_parts", overtaken)
+    monkeypatch.setattr("tidemark.storage.s3.store.send_parts", overtaken)
     with pytest.raises(UploadEnded, match=r"the upload of s3://.*/raw/a no longer exists: another") as ended:
         upload(store)
     assert ended.value.next_step.startswith("nothing is published half. A newer attempt at work goes on instead")
@@ -153,7 +153,7 @@ def test_an_upload_whose_id_died_with_its_process_is_found_by_its_key(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tidemark.storage.s3.send_parts", dies)
+        patched.setattr("tidemark.storage.s3.store.send_parts", dies)
         with pytest.raises(KeyboardInterrupt):
             upload(store)
     assert uploads(s3, store) == ["a"]

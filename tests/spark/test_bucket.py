@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.worlds.s3_world import S3World
-from tidemark.storage.s3_uploads import UPLOADED_BYTES
+from tidemark.storage.s3.uploads import UPLOADED_BYTES
 
 
 @pytest.mark.exhaustive

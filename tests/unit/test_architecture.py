@@ -90,13 +90,14 @@ MAY_IMPORT = {
         "providers/topic/cluster.py",
         "providers/topic/transaction.py",
     ),
-    "boto3": ("storage/s3.py", "storage/s3_client.py", "providers/dynamodb/client.py"),
+    "boto3": ("storage/s3/store.py", "storage/s3/client.py", "providers/dynamodb/client.py"),
     "botocore": (
-        "storage/s3.py",
-        "storage/s3_client.py",
+        "storage/s3/store.py",
+        "storage/s3/client.py",
         "providers/delta/bucket_options.py",
         "providers/dynamodb/client.py",
     ),
+    "azure": ("providers/azure/",),
     "psycopg": ("database/", "providers/postgres/"),
     "pyiceberg": ("providers/iceberg/",),
     "deltalake": ("providers/delta/",),
@@ -372,7 +373,8 @@ EXECUTED = {
     "providers/topic/avro.py": {"fastavro", "pyruhvro"},
     "providers/topic/protobuf.py": {"google"},
     "providers/postgres/totals/writer.py": {"psycopg"},
-    "storage/s3.py": {"boto3", "botocore"},
+    "providers/azure/store.py": {"azure"},
+    "storage/s3/store.py": {"boto3", "botocore"},
 }
 
 

@@ -35,6 +35,7 @@ PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["pr
 ROOMS_OF_EXTRAS = {
     "airflow/": "airflow",
     "providers/avro/": "avro",
+    "providers/azure/": "azure",
     "providers/delta/": "delta",
     "providers/iceberg/": "iceberg",
     "providers/protobuf/": "protobuf",
@@ -48,6 +49,7 @@ ROOMS_OF_EXTRAS = {
 
 # Imported, and not declared by its own name: it comes with what is declared, in the version that this one wants.
 COMES_WITH = {
+    "azure": "azure-storage-blob",
     "botocore": "boto3",
     "py4j": "pyspark",
     "pydantic_core": "pydantic",
@@ -93,7 +95,6 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "spark/python_daemon.py": ("pandas", "pyarrow.parquet", "pyarrow.compute", "pyspark.worker"),
     "spark/session.py": ("pyspark",),
     "spark/shipped.py": (),  # the packages that bring kinds
-    "storage/open.py": (),
     "transforms/python/transform.py": (),  # the modules of a pipeline's own code
 }
 BY_TEXT_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
@@ -268,6 +269,7 @@ ICEBERG = (
     "  - files:\n      root: lake\n",
     "  - iceberg:\n      connection: lakehouse\n      table: sales.flights\n      warehouse: lake\n",
 )
+AZURE = ("root: lake", "root: abfss://lake@company.dfs.core.windows.net/flights")
 DELTA = ("  - files:\n      root: lake\n", "  - delta:\n      location: lake\n")
 HIVE = ("  - files:\n      root: lake\n", "  - iceberg:\n      connection: c\n      table: a.b\n      catalog: hive\n")
 CONNECT = ("sinks:\n", "spark:\n  engine: connect\nsinks:\n")
@@ -276,6 +278,7 @@ CONNECT = ("sinks:\n", "spark:\n  engine: connect\nsinks:\n")
 @pytest.mark.parametrize(
     ("absent", "change", "place", "extra"),
     [
+        ("azure.storage.blob", AZURE, "sinks[0].files.root", "azure"),
         ("deltalake", DELTA, "sinks[0].delta", "delta"),
         ("pyiceberg", ICEBERG, "sinks[0].iceberg", "iceberg"),
         ("requests", ICEBERG, "sinks[0].iceberg", "iceberg"),

@@ -3,7 +3,7 @@
 import pytest
 
 from tidemark.errors import AccessDenied, SinkRefused, TidemarkError
-from tidemark.storage.s3_client import error_of_code
+from tidemark.storage.s3.client import error_of_code
 
 USER = "User: arn:aws:sts::123456789012:assumed-role/lake/i-0123456789abcdef0 is not authorized to perform:"
 KEY = (

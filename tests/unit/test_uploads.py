@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tidemark.paths import ObjectName, first_part
-from tidemark.storage.s3_uploads import MOST_PARTS, PART_BYTES, Note, part_bytes
+from tidemark.storage.s3.uploads import MOST_PARTS, PART_BYTES, Note, part_bytes
 
 MOST_FILES = 1_000_000  # of one task for a sink: the most that ``max_objects`` allows
 

@@ -210,7 +210,7 @@ if __name__ == "__main__":
     from tidemark.cli import main
     from tidemark.kinds import DECODERS, SINKS, TRANSFORMS
     from tidemark.spark import engines
-    from tidemark.storage.s3 import S3Store
+    from tidemark.storage.s3.store import S3Store
 
     # Imported now, so that no forked process has to.
     for name in ("decide", "inspect", "prepare", "records", "run"):

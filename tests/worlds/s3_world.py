@@ -1,24 +1,17 @@
 """A pipeline with its lake in a bucket. Its readers use their own S3 client."""
 
-import json
 import os
-from collections import Counter
 from dataclasses import dataclass, field
-from io import BytesIO
-from typing import Any
 from unittest import mock
 
-import psycopg
-import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from click.testing import Result
 
 from sandbox.services.s3 import REGION, VARIABLES, Bucket
 from tests.worlds.forked_command import UPLOADS_FROM
-from tests.worlds.world import Place, World
-from tidemark.database.client import ManifestDatabase
-from tidemark.storage.s3 import S3Store
+from tests.worlds.store_world import StoreWorld
+from tidemark.storage.s3.store import S3Store
 
 CONNECTION = "lake_keys"
 ENCRYPTS = pytest.mark.skipif(VARIABLES["root"] in os.environ, reason="not every store has keys to encrypt with")
@@ -82,7 +75,7 @@ class Prefix:
 
 
 @dataclass
-class S3World(World):
+class S3World(StoreWorld):
     """A world with a lake in the bucket; ``endpoint_url`` may be a proxy in front of the store.
 
     Files of at least ``uploads_from`` bytes are multipart uploads; None means the limit of production.
@@ -91,7 +84,6 @@ class S3World(World):
     s3: Bucket = field(kw_only=True)  # of all tests; the world has a folder of it
     endpoint_url: str = ""
     uploads_from: int | None = None
-    _read: dict[str, list[Place]] = field(default_factory=dict, init=False)  # by ETag
 
     def __post_init__(self) -> None:
         own = self.s3.below(f"{self.folder.parent.name}/{self.folder.name}/lake")
@@ -102,6 +94,10 @@ class S3World(World):
         self._below = Prefix(own)
         super().__post_init__()
 
+    @property
+    def below(self) -> Prefix:
+        return self._below
+
     def environment(self, **more: str) -> dict[str, str]:
         told = {} if self.uploads_from is None else {UPLOADS_FROM: str(self.uploads_from)}
         return super().environment(**told, **more)
@@ -110,31 +106,6 @@ class S3World(World):
         with mock.patch.object(S3Store, "uploads_from", self.uploads_from or S3Store.uploads_from):
             return super().here(*words)
 
-    def object_keys(self) -> list[str]:
-        """Every key of the lake, relative to its root, sorted."""
-        return self._below.keys()
-
-    def keys_of_receipt(self, attempt: int) -> list[str]:
-        """The keys of the objects of an attempt of manifest 1."""
-        with ManifestDatabase(self.dsn, "reader") as database:
-            receipt = database.attempts.receipt(1, attempt)
-        assert receipt is not None
-        return [staged.path for staged in receipt.objects]
-
-    def rows_as_text(self) -> list[str]:
-        """Every row of the manifest database."""
-        with psycopg.connect(self.dsn) as connection:
-            tables = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'tidemark'::regnamespace "
-                                        "AND relkind = 'r'").fetchall()  # fmt: skip
-            rows = [connection.execute(f"SELECT t::text FROM tidemark.{name} t").fetchall() for (name,) in tables]
-        return [text for of_table in rows for (text,) in of_table]
-
-    def content(self, key: str) -> bytes:
-        return self._below.content(key)
-
-    def remove(self, key: str) -> None:
-        self._below.remove(key)
-
     def begin_upload(self, key: str) -> None:
         self._below.begin_upload(key)
 
@@ -142,35 +113,5 @@ class S3World(World):
         """The keys of unfinished uploads."""
         return self._below.uploads()
 
-    def lies_in_files(self) -> bool:
-        return True
-
     def staging(self) -> list[str]:
         return [key for key in [*self.object_keys(), *self.uploads()] if key.startswith("_staging/")]
-
-    def damage(self, manifest: dict[str, Any]) -> None:
-        self.remove(manifest["objects"][0]["path"].removeprefix(f"{self.root}/"))
-
-    def exact(self) -> Counter[Place]:
-        with ManifestDatabase(self.dsn, "reader") as database:
-            return self.places([published.path for _, _, published in database.publications.objects(self.name)])
-
-    def listing(self) -> Counter[Place]:
-        return self.places([key for key in self.object_keys() if key.startswith(("raw/", "_dead_letters/"))])
-
-    def recorded(self) -> Counter[Place]:
-        names = [key for key in self.object_keys() if key.startswith(f"_manifests/{self.name}/")]
-        newest = {key.rpartition("/")[2].split(".")[0]: key for key in names}
-        records = [json.loads(self.content(key)) for key in newest.values()]
-        return self.places([entry["path"] for record in records for entry in record["objects"]])
-
-    def places(self, keys: list[str]) -> Counter[Place]:
-        etags, seen = self._below.etags(), Counter[Place]()
-        for key in keys:
-            if key not in etags:
-                raise FileNotFoundError(key)
-            if etags[key] not in self._read:
-                table = pq.read_table(BytesIO(self.content(key)), columns=["_topic", "_partition", "_offset"])
-                self._read[etags[key]] = [*zip(*(table[name].to_pylist() for name in table.column_names), strict=True)]
-            seen.update(self._read[etags[key]])
-        return seen

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from tidemark.config.base import Name, Root
 from tidemark.decoders.settings import RowSettings
+from tidemark.paths import is_remote
 from tidemark.sinks.settings import SinkSettings
-from tidemark.storage.base import is_s3
 
 
 class Settings(SinkSettings):
@@ -33,4 +33,4 @@ class Settings(SinkSettings):
         return f"{self.folder}/{'rows' if when else 'dead letters'} of {pipeline_name}"
 
     def folders(self) -> set[str]:
-        return set() if is_s3(self.folder) else {self.folder}
+        return set() if is_remote(self.folder) else {self.folder}

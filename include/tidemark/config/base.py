@@ -29,7 +29,7 @@ from tidemark.config import values
 from tidemark.config.values import wrong
 from tidemark.kinds import KINDS, PROVIDERS, Kinds
 from tidemark.model.reasons import SHARE_PATTERN
-from tidemark.storage.base import is_s3
+from tidemark.paths import is_remote
 from tidemark.text import with_nearest
 
 
@@ -89,7 +89,7 @@ def json_of_file(name: str, info: ValidationInfo) -> Any:
 
 
 def _absolute(root: str, info: ValidationInfo) -> str:
-    return root if is_s3(root) else os.path.normpath(LoadContext.of(info).home / root)
+    return root if is_remote(root) else os.path.normpath(LoadContext.of(info).home / root)
 
 
 Name = Annotated[

@@ -13,6 +13,7 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter  # typ
 from pydantic import ByteSize, TypeAdapter
 from pydantic_core import PydanticCustomError
 
+from tidemark.kinds import STORES
 from tidemark.model.reasons import SHARE_PATTERN
 from tidemark.storage.base import is_address
 from tidemark.text import with_nearest
@@ -47,6 +48,7 @@ _YEARS: Final = 130  # croniter knows the years 1970 to 2099
 _LAYOUT_PARTS: Final = re.compile(r"%.?|\{[^{}]*\}|[^%{}]+|[{}]")
 _TIMES: Final = ("%Y", "%m", "%d", "%H")
 _PLACES: Final = ("{stream}", "{pipeline}")
+_NO_STORES: Final = {"gs": "Google's storage, which Tidemark cannot write to: use one of the others"}
 
 
 def wrong(message: str) -> PydanticCustomError:
@@ -216,25 +218,26 @@ def _wrong_cron(value: str) -> str:
 
 
 def root(value: str) -> str:
-    """Return a folder of this machine unchanged, or ``s3://``, bucket and prefix without a slash at the end."""
-    scheme, is_url, place = value.partition("://")
+    """Return a folder of this machine unchanged, or an address in a store without a slash at the end."""
+    scheme, is_url, _ = value.partition("://")
     if is_url:
-        return _bucket(scheme, place)
+        return _in_store(scheme, value.rstrip("/"))
     if not value.strip("/. ") or "\0" in value or value.startswith("~"):
         raise wrong("must be a folder of its own, such as lake, /data/lake or ${HOME}/lake")
     return value
 
 
-def _bucket(scheme: str, place: str) -> str:
-    if scheme != "s3":
-        hint = "; write s3://" if scheme in ("s3a", "s3n") else ""
-        raise wrong(f'must be a folder of this machine, or s3://bucket/prefix; "{scheme}://" is not known{hint}')
-    bucket, *folders = place.rstrip("/").split("/")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
-        raise wrong("must name a bucket: 3 to 63 lower-case letters, digits, dots and -, such as s3://bucket/prefix")
-    if any(not re.fullmatch(r"[A-Za-z0-9._=+!*'()-]+", folder) or folder.strip(".") == "" for folder in folders):
-        raise wrong("must be s3://bucket/prefix with a prefix of letters, digits and ._=+!*'()-, no folder of it empty")
-    return f"s3://{'/'.join([bucket, *folders])}"
+def _in_store(scheme: str, address: str) -> str:
+    if scheme not in STORES:
+        stores = STORES.modules("address").values()
+        places = ", ".join(store.EXAMPLE for store in stores)
+        known = _NO_STORES.get(scheme, "not known")
+        hint = "".join(f"; write {store.EXAMPLE}" for store in stores if scheme in store.OTHER_SCHEMES)
+        raise wrong(f'must be a folder of this machine, or in a store: {places}; "{scheme}://" is {known}{hint}')
+    problem = STORES.problem_with(scheme) or STORES.module(scheme, "address").problem_with_address(address)
+    if problem:
+        raise wrong(str(problem))
+    return address
 
 
 def endpoint(value: str) -> str:

@@ -9,6 +9,7 @@ from typing import Self
 from tidemark.model.json_values import NOT_IN_JSON, in_json
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import LastRecord
+from tidemark.paths import is_remote
 
 
 class ManifestState(StrEnum):
@@ -223,7 +224,7 @@ class KnownSink:
     @property
     def has_files(self) -> bool:
         """Return whether the target is a folder or a bucket; then the receipts name its files."""
-        return self.target.startswith(("/", "s3://"))
+        return self.target.startswith("/") or is_remote(self.target)
 
     @property
     def is_current(self) -> bool:

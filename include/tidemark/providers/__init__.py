@@ -28,6 +28,7 @@ class Provider:
     transforms: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)  # stores to which totals are copied
+    stores: Mapping[str, str] = field(default_factory=dict)  # places of files, by the scheme of their addresses
 
     def kinds(self) -> Iterator[tuple[str, str]]:
         """Yield (seam, name) for each kind of this provider."""

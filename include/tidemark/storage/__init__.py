@@ -1,1 +1,1 @@
-"""Storage of objects: a folder of this machine, or a prefix of an S3 bucket."""
+"""Storage of objects: a folder of this machine, or a place in a store that a provider or the core brings."""

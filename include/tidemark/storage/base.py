@@ -1,4 +1,4 @@
-"""The interface of a store for objects: a folder of this machine, or a prefix of an S3 bucket.
+"""The interface of a store for objects: a folder of this machine, or a prefix of a bucket.
 
 Keys are relative to the root, with forward slashes. ``open.py`` opens the store of a root.
 """
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit
-
-S3 = "s3://"
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,6 @@ class ObjectStore(Protocol):
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
         """Yield the keys directly in a folder whose names start with ``beginning`` and sort after ``after``."""
         ...
-
-
-def is_s3(root: str) -> bool:
-    """Return whether a root is a bucket, not a folder."""
-    return root.startswith(S3)
 
 
 def is_address(url: str) -> bool:

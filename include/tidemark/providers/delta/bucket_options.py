@@ -6,7 +6,7 @@ from typing import Any
 from botocore.exceptions import NoCredentialsError
 
 from tidemark.connections.lookup import Lookup, Secret
-from tidemark.storage.s3_client import access, region_of, session_of, translated
+from tidemark.storage.s3.client import access, region_of, session_of, translated
 
 
 def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, str | Secret]:

@@ -14,7 +14,8 @@ from tidemark.connections.lookup import Lookup, Secret, masked, revealed
 from tidemark.errors import THEN_RETRY, Unavailable
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.refusals import file_gone
-from tidemark.storage.base import ObjectStore, is_s3
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.s3.address import is_s3
 
 Options = Mapping[str, "str | Secret"]
 _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"  # a file that every reader of a table may read

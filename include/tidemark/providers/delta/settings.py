@@ -7,14 +7,14 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validat
 
 from tidemark.config import values
 from tidemark.config.base import Name, Root, Size, wrong_at
-from tidemark.config.s3 import S3Settings
+from tidemark.config.s3 import S3Settings, in_folder_or_s3
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.paths import one_lies_in_the_other
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.base import is_s3
+from tidemark.storage.s3.address import is_s3
 
 _UNFIT: Final = r"[ ,;{}()\n\t=]"  # characters in names that Spark's Delta refuses
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
@@ -32,7 +32,7 @@ class Settings(KeyedSettings, SinkSettings):
     names_files = True
 
     name: Name = Field(default="delta", description="Name of this sink, unique in the pipeline.")
-    location: Root = Field(
+    location: Annotated[Root, AfterValidator(in_folder_or_s3)] = Field(
         description="Folder of the table, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
         examples=["tables/prices", "s3://bucket/tables/prices"],
     )
@@ -91,7 +91,7 @@ class Settings(KeyedSettings, SinkSettings):
         return {
             "max_objects": self.max_objects,
             "max_file_bytes": self.max_file_bytes,
-            **({"s3": self.store_settings()} if is_s3(self.location) else {}),
+            **({"store": self.store_settings()} if is_s3(self.location) else {}),
         }
 
     def storable_names(self) -> StorableNames:

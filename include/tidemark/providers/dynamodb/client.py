@@ -15,7 +15,7 @@ from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.connections.lookup import reveal
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
-from tidemark.storage.s3_client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, code_of
+from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, code_of
 
 AT_ONCE: Final = 16  # calls at the same time; each waits about 5 ms for DynamoDB
 TRIES: Final = 8  # tries of one call, by boto3, with pauses that grow to 20 s

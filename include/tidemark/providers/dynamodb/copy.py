@@ -31,7 +31,7 @@ from tidemark.providers.dynamodb.items import (
 from tidemark.providers.dynamodb.settings import LONGEST_KEY, Settings
 from tidemark.providers.postgres.aggregates.value_columns import ROWS
 from tidemark.providers.postgres.totals.copies import Comparison, CopyOfTotals, Total
-from tidemark.storage.s3_client import access
+from tidemark.storage.s3.client import access
 
 CREATED_S: Final = 60.0  # the longest wait for a table that is being created
 PAGE: Final = 100  # most items in one BatchGetItem

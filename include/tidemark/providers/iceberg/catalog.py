@@ -30,8 +30,8 @@ from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRe
 from tidemark.providers.iceberg.file_io import CHECKSUMS, StoreFileIO
 from tidemark.providers.iceberg.settings import CatalogKind, Settings
 from tidemark.providers.lake_tables.refusals import file_gone
-from tidemark.storage.base import is_s3
 from tidemark.storage.local import disk_error
+from tidemark.storage.s3.address import is_s3
 
 CONNECT_S, READ_S = 5, 60
 FILE_IO = f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}"
@@ -236,7 +236,7 @@ def _glue(connection: Mapping[str, Any], extra: Mapping[str, Any]) -> Properties
 
 def _is_refused_by_aws(error: Exception) -> bool:
     # Imported late: it needs boto3, which other catalogs do without.
-    from tidemark.storage.s3_client import are_keys_refused
+    from tidemark.storage.s3.client import are_keys_refused
 
     return are_keys_refused(error)
 
@@ -248,7 +248,7 @@ def _secret(value: object) -> Secret | None:
 def _store(settings: Settings, lookup: Lookup) -> Properties:
     """Return the properties with which ``StoreFileIO`` reads and writes metadata in ``s3://``."""
     # Imported late: it needs boto3, which tables in folders do without.
-    from tidemark.storage.s3_client import access
+    from tidemark.storage.s3.client import access
 
     keys = access(settings.store_settings(), lookup)
     given = {

@@ -31,8 +31,9 @@ from pyiceberg.io import (
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from tidemark.errors import TidemarkError
-from tidemark.storage.base import S3, ObjectStore, is_s3
+from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
+from tidemark.storage.s3.address import S3, is_s3
 
 CHECKSUMS = "tidemark.s3.checksums"  # PyIceberg has no such property
 _SETTINGS = {

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInf
 
 from tidemark.config import values
 from tidemark.config.base import LoadContext, Name, Size, wrong_at
-from tidemark.config.s3 import S3Settings
+from tidemark.config.s3 import S3Settings, in_folder_or_s3
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.extras import absent_libraries, command
@@ -21,7 +21,7 @@ from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.base import is_s3
+from tidemark.storage.s3.address import is_s3
 from tidemark.text import with_nearest
 
 NEVER_NULL = {"_topic": "string", TOPIC_PARTITION: "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
@@ -72,7 +72,7 @@ class Settings(KeyedSettings, SinkSettings):
     table: Annotated[str, AfterValidator(_table)] = Field(
         description="The table, with its namespace.", examples=["sales.prices"]
     )
-    warehouse: Annotated[str, AfterValidator(values.root)] | None = Field(
+    warehouse: Annotated[str, AfterValidator(values.root), AfterValidator(in_folder_or_s3)] | None = Field(
         default=None,
         description="Folder below which the catalog creates tables, or s3://bucket/prefix; a relative folder lies "
         "below TIDEMARK_HOME. A REST catalog has its own, or knows it by name.",
@@ -187,7 +187,7 @@ class Settings(KeyedSettings, SinkSettings):
         return {**settings, "connection": self.store_connection} if self.store_connection else settings
 
     def order(self) -> dict[str, Any]:
-        return {"s3": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}
+        return {"store": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}
 
     def storable_names(self) -> StorableNames:
         """Return the names that the table can store.

@@ -24,6 +24,7 @@ from tidemark.connections.kept import kept_clients
 from tidemark.connections.lookup import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
+from tidemark.paths import is_remote
 from tidemark.providers.iceberg.all_rows import AllRows
 from tidemark.providers.iceberg.catalog import OpenCatalog, catalog_key
 from tidemark.providers.iceberg.change import FileChanges, SnapshotChange
@@ -68,8 +69,9 @@ from tidemark.providers.lake_tables.refusals import (
 from tidemark.providers.lake_tables.table import LakeTable
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Fence, Owner
-from tidemark.storage.base import ObjectStore, is_s3
+from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
+from tidemark.storage.s3.address import is_s3
 
 NEW_TABLE: Final = {  # properties of tables that Tidemark creates
     "format-version": "2",
@@ -247,7 +249,7 @@ class IcebergTarget(LakeTable[Table]):
 
     def store_of(self, table: Table) -> ObjectStore:
         root = root_of(table.location())
-        if "://" in root and not root.startswith("s3://"):
+        if is_remote(root) and not is_s3(root):
             raise SinkRefused(
                 f"the table lies at {table.location()}, and Tidemark writes tables only in folders and in s3://",
                 next_step="create it in another location",

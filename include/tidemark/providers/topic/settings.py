@@ -18,11 +18,11 @@ from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import one_address
 from tidemark.model.address import Address
 from tidemark.model.storable import MessageLimit, Storable, ValueForm
+from tidemark.paths import is_remote
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.registry_settings import RegistrySettings
 from tidemark.providers.topic.staging_settings import StagingSettings
 from tidemark.sinks.settings import SinkSettings
-from tidemark.storage.base import is_s3
 from tidemark.text import with_nearest
 
 SHORTEST, LONGEST = timedelta(seconds=10), timedelta(hours=1)  # of a transaction
@@ -158,7 +158,7 @@ class Settings(StagingSettings):
             raise wrong_at(
                 "dead_letters", f"must differ from the topic and from its topic of markers, {self.markers_topic}"
             )
-        if self.staging_connection is not None and not is_s3(self.staging):
+        if self.staging_connection is not None and not is_remote(self.staging):
             raise wrong_at("staging_connection", "is for staging such as s3://bucket/prefix; this one is a folder")
         return self
 

@@ -2,21 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tidemark.config.base import Root
-from tidemark.paths import sink_folder
+from tidemark.config.s3 import in_folder_or_s3
+from tidemark.paths import is_remote, sink_folder
 from tidemark.sinks.settings import SinkSettings
-from tidemark.storage.base import is_s3
 
 
 class StagingSettings(SinkSettings):
     """The settings of the shared folder, in which each sink has its own folder. Subclasses say which keys open a
     bucket."""
 
-    staging: Root = Field(
+    staging: Annotated[Root, AfterValidator(in_folder_or_s3)] = Field(
         default="staging",
         validate_default=True,
         description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
@@ -26,10 +26,10 @@ class StagingSettings(SinkSettings):
 
     @abstractmethod
     def store_settings(self) -> Mapping[str, Any]:
-        """Return the access to a staging folder in ``s3://``, without secrets."""
+        """Return the access to a staging folder in a store, without secrets."""
 
     def own_folder(self, pipeline_name: str) -> str:
         return f"{self.staging}/{sink_folder(pipeline_name, self.name)}"
 
     def folders(self) -> set[str]:
-        return set() if is_s3(self.staging) else {self.staging}
+        return set() if is_remote(self.staging) else {self.staging}

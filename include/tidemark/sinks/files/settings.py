@@ -14,10 +14,10 @@ from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.extras import EXTRAS, problem_with_extra
-from tidemark.paths import Layout, dead_letter_folder, one_lies_in_the_other
+from tidemark.paths import Layout, dead_letter_folder, is_remote, one_lies_in_the_other
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.base import is_s3
+from tidemark.storage.s3.address import is_s3
 from tidemark.text import with_nearest
 
 LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name never exceeds it, even percent-encoded
@@ -58,14 +58,14 @@ class Settings(SinkSettings):
         description="Its name, unique in the pipeline; [a command](operations.md#sinks-come-and-go) changes it.",
     )
     root: Root = Field(
-        description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`, of one "
-        "database. Two sinks of one pipeline may not share it.",
+        description="The lake: a folder, below `TIDEMARK_HOME` when it is relative, or `s3://bucket/prefix`, or a "
+        "[container of Azure](providers/azure.md), of one database. Two sinks of one pipeline may not share it.",
         examples=["lake", "/data/lake", "s3://bucket/prefix"],
     )
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,
-        description="For `s3://`: the id of an Airflow connection of type `aws`. Without it boto3 looks for keys: "
-        "environment, profile, the machine's role.",
+        description="For a store: the id of an Airflow connection, for `s3://` of type `aws`. Without it boto3 looks for "
+        "keys: environment, profile, the machine's role.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
     layout: Annotated[str, AfterValidator(values.layout)] = Field(
@@ -136,9 +136,10 @@ class Settings(SinkSettings):
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
-        for key in ("connection", "s3"):
-            if key in self.model_fields_set and not is_s3(self.root):
-                raise wrong_at(key, "is for a root such as s3://bucket/prefix; this one is a folder")
+        if "connection" in self.model_fields_set and not is_remote(self.root):
+            raise wrong_at("connection", "is for a root such as s3://bucket/prefix; this one is a folder")
+        if "s3" in self.model_fields_set and not is_s3(self.root):
+            raise wrong_at("s3", "is for a root such as s3://bucket/prefix; this one is none")
         return self
 
     @field_validator("compression")
@@ -184,7 +185,7 @@ class Settings(SinkSettings):
             "max_file_rows": self.max_file_rows,
             "max_file_bytes": self.max_file_bytes,
             "sort_by": list(self.sort_by),
-            **({"s3": self.store_settings()} if is_s3(self.root) else {}),
+            **({"store": self.store_settings()} if is_remote(self.root) else {}),
         }
 
     def storable_names(self) -> StorableNames:
@@ -229,7 +230,7 @@ class Settings(SinkSettings):
         return f"{self.root}/{Layout(self.layout).folders(pipeline_name, topic)}"
 
     def problem_with_topic(self, pipeline_name: str, topic: str) -> str | None:
-        if is_s3(self.root):
+        if is_remote(self.root):
             return None
         folder = Layout(self.layout).folder(pipeline_name, topic, datetime.now(UTC))
         longest = max(map(len, folder.split("/")))
@@ -245,4 +246,4 @@ class Settings(SinkSettings):
         return self.success_files
 
     def folders(self) -> set[str]:
-        return set() if is_s3(self.root) else {self.root}
+        return set() if is_remote(self.root) else {self.root}

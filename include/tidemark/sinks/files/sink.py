@@ -10,7 +10,7 @@ from tidemark.connections.lookup import Lookup
 from tidemark.model.findings import Finding, disk_space, existing, failed, ok
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import Receipt
-from tidemark.paths import Layout
+from tidemark.paths import Layout, is_remote
 from tidemark.sinks.base import Fence, Sink
 from tidemark.sinks.capabilities import CompleteHour, ShowsHours
 from tidemark.sinks.files.settings import Settings
@@ -20,7 +20,7 @@ from tidemark.sinks.object_store.folder_staging import FolderStaging
 from tidemark.sinks.object_store.owner_file import claim_in, note_replaces_in, replaces_in
 from tidemark.sinks.object_store.store_ledger import StoreLedger
 from tidemark.sinks.objects_output import ObjectsOutput
-from tidemark.storage.base import ObjectStore, is_s3
+from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 
@@ -82,7 +82,7 @@ class FilesOutput(ObjectsOutput, ShowsHours):
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         root = Path(self.store.root)
-        if is_s3(self.store.root) or root.is_dir():
+        if is_remote(self.store.root) or root.is_dir():
             self.store.check(replaces=self._success_files)
             yield from super().rehearse(decode, transforms)
         elif os.access(existing(root), os.W_OK | os.X_OK):
@@ -93,7 +93,7 @@ class FilesOutput(ObjectsOutput, ShowsHours):
                 f"{root} does not exist and cannot be created in {existing(root)}",
                 "give this user the right",
             )
-        if not is_s3(self.store.root):
+        if not is_remote(self.store.root):
             yield from disk_space(self.name, root)
 
 

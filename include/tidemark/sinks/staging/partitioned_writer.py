@@ -149,4 +149,4 @@ class PartitionedWriter(SinkWriter):
 
 def store_of(sink: SinkOrder) -> ObjectStore:
     """Return the store in which the tasks of a lake or a table stage."""
-    return open_store(sink.options["root"], sink.options.get("s3"))
+    return open_store(sink.options["root"], sink.options.get("store"))

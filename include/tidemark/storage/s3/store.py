@@ -1,16 +1,16 @@
 """A lake root in a bucket. S3 has no rename, so objects are staged, and then the store copies them to their keys. Large
-objects are uploaded to their keys instead, and the uploads are completed later (``s3_uploads.py``).
+objects are uploaded to their keys instead, and the uploads are completed later (``uploads.py``).
 
 If the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
 ``put_if_absent`` each request carries a unique mark, which shows whose request created the object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cached_property
-from io import BufferedReader, BytesIO, RawIOBase
+from io import BufferedReader, BytesIO
 from itertools import islice
 from os.path import commonpath
 from tempfile import SpooledTemporaryFile
@@ -21,10 +21,12 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from tidemark.connections.lookup import Lookup
-from tidemark.errors import SinkRefused, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import TidemarkError, Unavailable, WorkFailed
 from tidemark.paths import RECORDS
-from tidemark.storage.base import S3, Move
-from tidemark.storage.s3_client import (
+from tidemark.storage.answers import Pieces, check_conditions, move_at_once, not_moved, settled
+from tidemark.storage.base import Move
+from tidemark.storage.s3.address import S3
+from tidemark.storage.s3.client import (
     COPIES,
     NO_UPLOAD,
     UploadEnded,
@@ -35,7 +37,7 @@ from tidemark.storage.s3_client import (
     is_gone,
     translated,
 )  # fmt: skip
-from tidemark.storage.s3_uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
+from tidemark.storage.s3.uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
 MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # an object of this size or more is put and copied in parts
@@ -86,37 +88,10 @@ class S3Store:
         return f"{self.root}/{key}"
 
     def check(self, *, replaces: bool = False) -> None:
-        """Check that the store has conditional writes, with one probe key.
-
-        Create the key twice: raises ``SinkRefused`` if the second request replaces the object. Begin and abort an
-        upload, because that needs a permission of its own. With ``replaces`` also check If-Match: the store must
-        replace an object whose ETag matches, and must keep one whose ETag does not.
-        """
+        """Check conditional writes. Begin and abort an upload, because that needs a permission of its own."""
         key = f"{RECORDS}/_probe-{uuid4().hex}"
         self._abort(self._at(key)["Key"], self._begin(key))
-        try:
-            self.put_if_absent(key, b"first")
-            twice = self.put_if_absent(key, b"second")
-            replaced = not replaces or twice or self.replace(key, b"first", b"third")
-            spared = not replaces or twice or self._spares(key)
-        finally:
-            with suppress(TidemarkError):
-                self.delete([key])
-        if twice:
-            raise SinkRefused(
-                f"the store of {self.root} overwrites objects that must be created only when absent (If-None-Match)",
-                next_step="nothing was written: two databases could take this lake at once. Use a store, or a version "
-                "of it, that has conditional writes",
-            )
-        if not (replaced and spared):
-            what = "overwrites an object that has changed"
-            if not replaced:
-                what = "does not replace an object that has not changed"
-            raise SinkRefused(
-                f"the store of {self.root} {what} (If-Match), which success_files needs",
-                next_step="use a store, or a version of it, that has conditional writes with If-Match, or take "
-                "success_files out of the sink",
-            )
+        check_conditions(self, key, (lambda: self._spares(key)) if replaces else None)
 
     def _spares(self, key: str) -> bool:
         """Return whether the store keeps an object if the ETag of the request is another one, with and without
@@ -193,16 +168,8 @@ class S3Store:
     def _settling(self, what: str, key: str, is_done: Callable[[], bool]) -> Iterator[None]:
         """Translate errors like ``translated``. If a request gets no answer, ask ``is_done``; if it was done, there is
         no error."""
-        try:
-            with translated(what, self._uri(key)):
-                yield
-        except Unavailable as unknown:
-            try:
-                if is_done():
-                    return
-            except Unavailable:
-                raise unknown from None
-            raise
+        with settled(is_done), translated(what, self._uri(key)):
+            yield
 
     def _writer(self, key: str) -> str | None:
         head = self._head(key)
@@ -289,7 +256,7 @@ class S3Store:
                     raise
                 return BytesIO()  # the object is empty
             size, end = int(answer["ContentRange"].rpartition("/")[2]), answer["Body"].read()
-        return cast("BinaryIO", BufferedReader(_Pieces(size, end, lambda a, b: self._piece(key, a, b)), READ_BYTES))
+        return cast("BinaryIO", BufferedReader(Pieces(size, end, lambda a, b: self._piece(key, a, b)), READ_BYTES))
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
         with translated("read", self._uri(key)):
@@ -307,15 +274,7 @@ class S3Store:
 
     def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
         """Move up to 16 objects at once. If a move or ``before`` raises, running moves end and no other starts."""
-        with ThreadPoolExecutor(COPIES) as pool:
-            running: set[Future[None]] = set()
-            for move in moves:
-                if len(running) == COPIES:
-                    running = _wait_for_one(running, after)
-                before()
-                running.add(pool.submit(self.move, move.staged, move.key, move.size))
-            while running:
-                running = _wait_for_one(running, after)
+        move_at_once(COPIES, self.move, moves, before, after)
 
     def move(self, staged: str, key: str, size: int) -> None:
         """Copy a staged object to its key, or complete its upload, and check the size there. The staged object is
@@ -333,7 +292,7 @@ class S3Store:
         actual = self.size(key)
         if actual != size:
             what = f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was put there"
-            raise failed or _not_moved(what)
+            raise failed or not_moved(what)
 
     def _copy(self, staged: str, key: str, size: int) -> TidemarkError | None:
         """Copy a staged object. Return an error if nothing is staged: it may have been copied before. Else None."""
@@ -347,7 +306,7 @@ class S3Store:
             except ClientError as refused:
                 if not is_gone(refused):
                     raise
-                return _not_moved(f"{self._uri(staged)} no longer exists, and was not copied")
+                return not_moved(f"{self._uri(staged)} no longer exists, and was not copied")
         return None
 
     def _complete(self, note: Note, key: str) -> TidemarkError | None:
@@ -356,7 +315,7 @@ class S3Store:
         Some stores then answer with a server error (Ceph: 500), so the upload is looked up after any such answer.
         """
         if not note.parts:
-            return _not_moved(f"the upload of {self._uri(key)} does not have all its parts")
+            return not_moved(f"the upload of {self._uri(key)} does not have all its parts")
         try:
             with translated("complete the upload of", self._uri(key)):
                 self._client.complete_multipart_upload(
@@ -484,47 +443,5 @@ class S3Store:
                     yield entry["Key"].removeprefix(self._prefix), int(entry["Size"])
 
 
-def _not_moved(what: str) -> WorkFailed:
-    return WorkFailed(what, next_step="nothing is published half; tidemark retry {pipeline}")
-
-
-def _wait_for_one(running: set[Future[None]], after: Callable[[], None]) -> set[Future[None]]:
-    """Wait until at least one move has ended; return those still running. Raises the error of a move that failed."""
-    done, running = wait(running, return_when=FIRST_COMPLETED)
-    for move in done:
-        move.result()
-        after()
-    return running
-
-
-class _Pieces(RawIOBase):
-    """An object as a file that requests only the bytes that are read; its ``end`` is already here."""
-
-    def __init__(self, size: int, end: bytes, read: Callable[[int, int], bytes]) -> None:
-        self._size = size
-        self._end = end
-        self._read = read
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._position + len(buffer), self._size)
-        if end <= self._position:
-            return 0
-        begin = self._position - (self._size - len(self._end))  # the position within ``end``; negative before it
-        piece = self._end[begin : begin + end - self._position] if begin >= 0 else self._read(self._position, end)
-        buffer[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
+def open_store(root: str, settings: Mapping[str, Any], lookup: Lookup) -> S3Store:
+    return S3Store(root, settings, lookup)

