@@ -1413,7 +1413,7 @@ CROSS JOIN LATERAL jsonb_array_elements(a.receipt -> 'objects') AS o (object)
 WHERE (%(pipeline_name)s::text IS NULL OR p.pipeline = %(pipeline_name)s) AND o.object ->> 'sink' = p.sink
   AND (%(ids)s::bigint[] IS NULL OR p.manifest_id = ANY (%(ids)s) AND a.manifest_id = ANY (%(ids)s))
   AND o.object ->> 'path' <> ''   -- rows of a table are no objects
-  AND (starts_with(p.target, '/') OR starts_with(p.target, 's3://'))   -- files of a table are read through the table
+  AND p.target ~ '^(/|[a-z][a-z0-9]*://)'   -- files of a table are read through the table
   AND NOT EXISTS (SELECT FROM accepted_damage d WHERE d.manifest_id = p.manifest_id AND d.sink = p.sink
                   AND d.attempt = p.attempt AND d.path = o.object ->> 'path')
 ORDER BY p.manifest_id, o.object ->> 'path';

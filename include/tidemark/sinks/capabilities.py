@@ -32,7 +32,7 @@ class CompleteHour:
 
 
 class NamedFile(NamedTuple):
-    """A file that a target names to its readers; ``path`` is absolute, or begins with ``s3://``."""
+    """A file that a target names to its readers; ``path`` is absolute, or an address in a store."""
 
     path: str
     rows: int

@@ -15,7 +15,7 @@ from tidemark.text import with_nearest
 
 @dataclass(frozen=True)
 class ObjectView:
-    """One published file; ``path`` is absolute, or begins with ``s3://``.
+    """One published file; ``path`` is absolute, or an address in a store.
 
     Each sink of files has a copy of every record, so only files of a single ``sink`` may be counted together.
     """

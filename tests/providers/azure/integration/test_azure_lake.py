@@ -21,7 +21,7 @@ def test_a_run_a_replay_and_an_audit_over_a_container(make_azure_world: Make) ->
     assert any(key.startswith("_dead_letters/") for key in world.object_keys())
     world.ok("replay", "demo", *RUN_KEY)
     assert world.exact() == world.listing() == first
-    assert {manifest["published_attempt"] for manifest in world.json("manifests", "demo")} == {2}
+    assert {manifest["attempt"] for manifest in world.manifests()} == {2}
     world.ok("audit", "demo", "--deep")
     assert all(published["path"].startswith(f"{world.root}/") for published in world.json("objects", "demo"))
     world.damage(world.manifests()[0])
