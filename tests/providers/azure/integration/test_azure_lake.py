@@ -22,6 +22,12 @@ def test_a_run_a_replay_and_an_audit_over_a_container(make_azure_world: Make) ->
     world.ok("replay", "demo", *RUN_KEY)
     assert world.exact() == world.listing() == first
     assert {manifest["attempt"] for manifest in world.manifests()} == {2}
+    world.settings["decode"] = {"format": "json", "schema": "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"}
+    world.write_pipeline()
+    before = set(world.object_keys())
+    world.ok("replay", "demo", *RUN_KEY)
+    assert world.exact() == world.listing() == world.recorded() == first
+    assert not {key for key in before if key.startswith("raw/")} & set(world.object_keys()), "other rows, other files"
     world.ok("audit", "demo", "--deep")
     assert all(published["path"].startswith(f"{world.root}/") for published in world.json("objects", "demo"))
     world.damage(world.manifests()[0])
