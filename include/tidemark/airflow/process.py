@@ -40,7 +40,8 @@ from tidemark.pipeline.group import Group, shared_settings
 from tidemark.pipeline.loader import member_of_file
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import InSession, OnServer, engine_of
-from tidemark.spark.session import check_master, driver_configuration, spark_configuration
+from tidemark.spark.masters import check_master
+from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.submitted import read_receipt, remove_order, write_order
 

@@ -21,10 +21,12 @@ from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
 from tidemark.spark.job import cause_of
 from tidemark.spark.jobs import count_executors
+from tidemark.spark.masters import check_master, step_to_executors
 from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.remote import remote_of
-from tidemark.spark.session import check_master, open_session
+from tidemark.spark.session import open_session
 from tidemark.spark.shipped import is_local
+from tidemark.spark.start_log import last_errors, size_of, written_since
 
 NAME = "spark"
 EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
@@ -76,11 +78,8 @@ def _check_master(
 
 
 def _master(master: str) -> Iterator[Finding]:
-    check_master(master)
-    yield ok(
-        NAME,
-        f"{master} answers" if master.startswith("spark://") else f"{master} cannot be checked before a session starts",
-    )
+    answers = check_master(master)
+    yield ok(NAME, f"{master} answers" if answers else f"{master} cannot be checked before a session starts")
 
 
 def executors(
@@ -89,15 +88,15 @@ def executors(
     """Start a session with the properties of the pipelines, and compare every executor with the driver."""
     conf = {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
     log = environment.home / "_logs" / "spark.log"
+    size = size_of(log)
     session = open_session(master, environment.spark_jars, log, home=environment.home, conf=conf)
     try:
         registered = _registered(session)
         if registered == 0:
-            yield failed(
-                "executors",
-                f"no executor started within {EXECUTORS_S:.0f} s",
-                "look at the master's page: some worker needs a free core and spark.executor.memory (1 GiB)",
-            )
+            in_log = last_errors(written_since(log, size))
+            reasons = f"; its log: {' | '.join(in_log)}" if in_log else ""
+            message = f"no executor started within {EXECUTORS_S:.0f} s{reasons}"
+            yield failed("executors", message, step_to_executors(master))
             return
         with nonce_files(pipelines) as nonces:
             answers, seconds = _answers(session, questions_of(pipelines, addresses, nonces), registered)

@@ -68,7 +68,7 @@ def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
         yield failed(
             where,
             f"it does not find the connection {conn_id}",
-            f"set AIRFLOW_CONN_{conn_id.upper()} in the workers' environment (conf/spark-env.sh), never in properties",
+            f"set AIRFLOW_CONN_{conn_id.upper()} in the executors' environment (docs/clusters.md), never in properties",
         )
     for message in answer["unreachable"].values():
         yield failed(where, message, "let the workers connect to the target")

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tidemark.errors import Unavailable
+from tidemark.spark.masters import step_to_executors
 from tidemark.spark.shipped import is_local
 
 EVERY_S = 30.0
@@ -123,8 +124,7 @@ def expecting_executors(session: SparkSession, tag: str) -> Iterator[None]:
         if given_up.is_set():
             raise Unavailable(
                 f"Spark had no executor for {PATIENCE_S:.0f} s",
-                next_step="look at the master's page: some worker needs a free core and spark.executor.memory. "
-                "Nothing is published",
+                next_step=f"{step_to_executors(str(session.sparkContext.master))}. Nothing is published",
                 master=session.sparkContext.master,
             ) from error
         raise

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from py4j.protocol import INPUT_CONVERTER, Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
@@ -28,16 +29,16 @@ from tidemark.spark.batches import arrow_batches
 from tidemark.spark.classes import class_archive
 from tidemark.spark.jars import fitting_jars, refuse_other_versions, step_to_jars
 from tidemark.spark.java import java_options
-from tidemark.spark.reach import problem_with_address
+from tidemark.spark.masters import YARN, check_master
 from tidemark.spark.shipped import is_local, package_zip
 from tidemark.spark.start_log import not_started, size_of, written_since
 
 # Spark's default words and the keys of sources: Spark shows options with these names as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
-DEFAULT_MASTER_PORT = 7077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+ADMITTED_S = 300.0  # for YARN to start an application master: seconds in a queue with room
 LOOPBACK = "127.0.0.1"  # a local master works on this machine alone
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -142,28 +143,6 @@ def with_own_properties(session: SparkSession) -> SparkSession:
     return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
 
 
-def check_master(master: str) -> None:
-    """Raise ``Unavailable`` if no address of a ``spark://`` master accepts a connection. Other masters pass."""
-    if not master.startswith("spark://"):
-        return
-    refused = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(DEFAULT_MASTER_PORT))
-        if not port.isdecimal():
-            raise ConfigurationError(
-                f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
-            )
-        problem = problem_with_address(host, int(port))
-        if problem is None:
-            return
-        refused.append(f"{address}: {problem}")
-    raise Unavailable(
-        f"the Spark master cannot be reached ({'; '.join(refused)})",
-        next_step="check that it runs and that this machine may connect to it; nothing was read",
-        master=master,
-    )
-
-
 def _no_traceback_of_py4j(record: logging.LogRecord) -> bool:
     """Drop tracebacks of py4j: it logs one when Ctrl-C interrupts it or the JVM ends, and then raises the error
     anyway.
@@ -248,9 +227,31 @@ def _session(master: str, settings: Mapping[str, str], log: Path | None) -> Spar
     for name, value in settings.items():
         builder = builder.config(name, value)
     size = size_of(log)
+    too_late = threading.Event()
+    timer = threading.Timer(ADMITTED_S, _end_jvm, [too_late])
+    timer.daemon = True
+    if master == YARN:  # Spark waits without limit until a queue has room for its application master
+        timer.start()
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
+        if too_late.is_set():
+            raise Unavailable(
+                f"YARN had no room for an application within {ADMITTED_S:.0f} s",
+                next_step="yarn application -list shows what its queue runs; the queue needs room for "
+                "spark.yarn.am.memory. Nothing was read",
+                master=master,
+            ) from error
         raise not_started(error, master, log, written_since(log, size)) from error
+    finally:
+        timer.cancel()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _end_jvm(too_late: threading.Event) -> None:
+    """End the JVM that is starting, so that the call that waits for it fails."""
+    too_late.set()
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        jvm.kill()

@@ -5,6 +5,7 @@ import resource
 from pathlib import Path
 
 from tidemark.errors import WorkFailed
+from tidemark.spark.masters import KUBERNETES, YARN
 
 LINES = 3
 LINE_LENGTH = 240
@@ -30,6 +31,10 @@ _MEMORY = (
     "let Java have memory and threads: ulimit -v unlimited and ulimit -u 4096 (in a container: its limits), or "
     "lower spark.driver.memory"
 )
+_LOCAL = (
+    "spark-defaults.conf (in SPARK_CONF_DIR) is that of a cluster: take spark.master and spark.submit.deployMode "
+    "out of it, or set SPARK_CONF_DIR to an empty folder"
+)
 _STEPS = {
     "UnknownHost|Name or service not known|Temporary failure in name resolution": (
         "give the name of this machine an address in /etc/hosts or in DNS (getent hosts $(hostname) must answer), or "
@@ -38,10 +43,7 @@ _STEPS = {
     "too many open files|EMFILE": _FILES,
     "object heap|Cannot allocate memory|insufficient memory|Not enough space|OutOfMemory|metaspace|class space"
     "|create .{0,20}thread|pthread_create|commit_memory": _MEMORY,
-    r"deploy ?mode|\byarn\b|HADOOP_CONF_DIR|YARN_CONF_DIR|kubernetes": (
-        "spark-defaults.conf (in SPARK_CONF_DIR) is that of a cluster: take spark.master and spark.submit.deployMode "
-        "out of it, or set SPARK_CONF_DIR to an empty folder"
-    ),
+    r"deploy ?mode|\byarn\b|HADOOP_CONF_DIR|YARN_CONF_DIR|kubernetes": _LOCAL,
 }
 
 
@@ -116,6 +118,8 @@ def not_started(error: Exception, master: str, log: Path | None, written: str) -
     limits, higher = narrow_limits()
     of_limits = f"; this process {' and '.join(limits)}" if limits else ""
     step = step_for("\n".join([jvm_message, *told])) or higher
+    if step == _LOCAL and master.startswith((KUBERNETES, YARN)):
+        step = higher
     where = f"tail -n 50 {log}; " if log else ""
     return WorkFailed(
         f"Spark did not start: {jvm_message[:300]}{in_log}{of_limits}",
