@@ -10,60 +10,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
-import venv
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import fastavro
-import pyspark
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sandbox.services.broker import Broker
-from sandbox.services.postgres import Postgres
 from sandbox.services.processes import free_port
 from sandbox.services.spark_cluster import SparkCluster
 from tests.worlds.airflow_world import AirflowWorld
-from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
-from tests.worlds.world import EPOCH, KEYS, wait_stopped
+from tests.worlds.on_cluster import START, assert_logic_and_avro, end, with_logic_and_avro
+from tests.worlds.table_world import TableWorld
+from tests.worlds.world import wait_stopped
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
-CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
-START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
-
-AVRO = {
-    "type": "record", "name": "Row", "fields": [
-        {"name": "n", "type": "long"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "name", "type": "string"}, {"name": "k", "type": "long"},
-    ],
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def python_without_tidemark(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with our packages but for Tidemark itself, as on the workers of somebody's cluster."""
-    home = tmp_path_factory.mktemp("executors") / "venv"
-    venv.create(home, symlinks=True)
-    [site] = home.glob("lib/python3.*/site-packages")
-    folders = [str(Path(pyspark.__file__).parents[1]), sysconfig.get_path("purelib")]  # often the same
-    (site / "packages.pth").write_text("\n".join(folders) + "\n")
-    python = home / "bin" / "python"
-    known = [
-        subprocess.run([python, "-c", f"import {modules}"], cwd="/", env={}, capture_output=True).returncode == 0
-        for modules in ("pyarrow, pyspark, psycopg", "tidemark")
-    ]
-    assert known == [True, False]
-    return python
-
-
-@pytest.fixture(scope="module")
-def warehouse(postgres: Postgres) -> Iterator[str]:
-    with postgres.temporary_database("warehouse") as dsn:
-        yield dsn
 
 
 @pytest.fixture(scope="module")
@@ -80,39 +41,9 @@ def mortal(tmp_path: Path, warehouse: str) -> Iterator[SparkCluster]:
         yield started
 
 
-@pytest.fixture
-def make_world(
-    tmp_path: Path, database: str, warehouse: str, broker: Broker, spark_jars: Path, python_without_tidemark: Path
-) -> Iterator[Callable[..., TableWorld]]:
-    """A lake and a table fed from six partitions in one manifest: six tasks for two executors."""
-    made: list[TableWorld] = []
-
-    def make(**spark: Any) -> TableWorld:
-        conf = {**CONF, "spark.pyspark.python": str(python_without_tidemark), **spark}
-        settings = {"kafka": {"slice": {"max_records": 10_000}}, "spark": {"conf": conf, "records_per_task": 1}}
-        world = TableWorld(
-            tmp_path / f"world{len(made)}", database, broker, spark_jars,
-            targets={"warehouse": warehouse}, has_lake=True, partitions=6, settings=settings,
-        )  # fmt: skip
-        made.append(world)
-        world.produce(600, bad_every=9)
-        return world
-
-    yield make
-    for world in made:
-        world.stop()
-        world.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS tidemark_target CASCADE")
-
-
 def start(world: TableWorld, master: str, *words: str, failpoint: str = "") -> "subprocess.Popen[str]":
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": master}
     return world.start(*words, failpoint=failpoint, spark=True, env=env)
-
-
-def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    out, err = process.communicate(timeout=START)
-    assert "Traceback" not in err
-    return out, err
 
 
 def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_itself(
@@ -136,35 +67,11 @@ def test_logic_and_decoders_of_two_formats_work_on_executors_that_have_none_of_t
     make_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
     world = make_world()
-    (world.pipelines / "code").mkdir()
-    (world.pipelines / "code" / "less.py").write_text("def half(batch):\n    return batch.filter(batch['even'])\n")
-    logic = [{"select": ["*", "n % 2 = 0 AS even"]}, {"python": "less:half"}]
-    of_avro = f"{world.topic}-avro"
-    decode = [
-        {"topics": [world.topic], "format": "json", "schema": TABLE_SCHEMA},
-        {"topics": [of_avro], "format": "avro", "schema": AVRO},
-    ]
-    world.settings = {**world.settings, "code": "code", "transform": logic, "decode": decode}
-    world.write_pipeline(topics=[world.topic, of_avro])
-    send_avro(world, of_avro, range(600, 650))
+    with_logic_and_avro(world)
     process = start(world, cluster.master, "run", "demo")
     _, printed = end(process)
     assert process.returncode == 0, printed
-    [manifest] = world.json("manifests", "demo")
-    kept = [n for n in range(0, 650, 2) if n not in world.bad]
-    assert (manifest["counts"]["written"], manifest["counts"]["dead_lettered"]) == (len(kept), len(world.bad))
-    assert world.ok("audit", "demo", "--deep") == ""
-    world.broker.delete_topic(of_avro)
-
-
-def send_avro(world: TableWorld, topic: str, numbers: range) -> None:
-    world.broker.create_topic(topic, 2, {"retention.ms": "-1"})
-    producer = world.broker.producer()
-    for n in numbers:
-        written = BytesIO()
-        fastavro.schemaless_writer(written, AVRO, {"n": n, "at": EPOCH, "name": f"r{n}", "k": n % KEYS})
-        producer.produce(topic, written.getvalue())
-    assert producer.flush(30) == 0
+    assert_logic_and_avro(world)
 
 
 def packages(cluster: SparkCluster) -> set[Path]:

@@ -75,6 +75,20 @@ def distinct(values: Iterable[Any]) -> list[Any]:
     return values_once
 
 
+def test_the_values_for_helm_fit_the_image_and_hold_no_secret() -> None:
+    values = yaml.safe_load(text("examples/kubernetes/values.yaml"))
+    assert f"apache/airflow:{values['airflowVersion']}-python" in DOCKERFILE
+    assert values["images"]["airflow"]["repository"] == yaml.safe_load(COMPOSE)["x-airflow"]["image"]
+    secrets = {entry["envName"] for entry in values["secret"]}
+    assert {"TIDEMARK_DB", "AIRFLOW_CONN_WAREHOUSE"} <= secrets
+    assert secrets.isdisjoint(entry["name"] for entry in values["env"])
+    [mount] = values["volumeMounts"]
+    assert f"TIDEMARK_HOME={mount['mountPath']}" in DOCKERFILE
+    assert [mount["name"]] == [volume["name"] for volume in values["volumes"]]
+    [subject] = list(yaml.safe_load_all(text("examples/kubernetes/rights.yaml")))[1]["subjects"]
+    assert subject["name"] == values["scheduler"]["serviceAccount"]["name"]
+
+
 def test_the_services_have_the_versions_of_the_locks(compose: Any) -> None:
     services = compose["services"]
     assert services["kafka"]["image"] == f"apache/kafka:{jar('org.apache.kafka', 'kafka_2.13')}"

@@ -1,0 +1,61 @@
+"""Commands whose executors run on a cluster, and a pipeline whose logic and decoders must come to them."""
+
+import subprocess
+from io import BytesIO
+
+import fastavro
+
+from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
+from tests.worlds.world import EPOCH, KEYS
+
+START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
+
+AVRO = {
+    "type": "record", "name": "Row", "fields": [
+        {"name": "n", "type": "long"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "name", "type": "string"}, {"name": "k", "type": "long"},
+    ],
+}  # fmt: skip
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    out, err = process.communicate(timeout=START)
+    assert "Traceback" not in err
+    return out, err
+
+
+def with_logic_and_avro(world: TableWorld) -> None:
+    """Add records of a second format in a second topic, SQL, and a function in a file."""
+    (world.pipelines / "code").mkdir()
+    (world.pipelines / "code" / "less.py").write_text("def half(batch):\n    return batch.filter(batch['even'])\n")
+    logic = [{"select": ["*", "n % 2 = 0 AS even"]}, {"python": "less:half"}]
+    decode = [
+        {"topics": [world.topic], "format": "json", "schema": TABLE_SCHEMA},
+        {"topics": [_of_avro(world)], "format": "avro", "schema": AVRO},
+    ]
+    world.settings = {**world.settings, "code": "code", "transform": logic, "decode": decode}
+    world.write_pipeline(topics=[world.topic, _of_avro(world)])
+    send_avro(world, _of_avro(world), range(600, 650))
+
+
+def assert_logic_and_avro(world: TableWorld) -> None:
+    """Every second record of both topics is written, and the audit finds no difference."""
+    [manifest] = world.json("manifests", "demo")
+    kept = [n for n in range(0, 650, 2) if n not in world.bad]
+    assert (manifest["counts"]["written"], manifest["counts"]["dead_lettered"]) == (len(kept), len(world.bad))
+    assert world.ok("audit", "demo", "--deep") == ""
+    world.broker.delete_topic(_of_avro(world))
+
+
+def _of_avro(world: TableWorld) -> str:
+    return f"{world.topic}-avro"
+
+
+def send_avro(world: TableWorld, topic: str, numbers: range) -> None:
+    world.broker.create_topic(topic, 2, {"retention.ms": "-1"})
+    producer = world.broker.producer()
+    for n in numbers:
+        written = BytesIO()
+        fastavro.schemaless_writer(written, AVRO, {"n": n, "at": EPOCH, "name": f"r{n}", "k": n % KEYS})
+        producer.produce(topic, written.getvalue())
+    assert producer.flush(30) == 0
