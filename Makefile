@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup classes run up down unit test test-all test-more test-ui test-spark test-stores test-compose docs reference test-faults bench lint dump lock clean python
+.PHONY: help setup classes run up down unit test test-ci test-more test-all test-ui test-spark test-stores test-compose docs reference test-faults bench lint dump lock clean python
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -21,8 +21,10 @@ help:
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, about a minute (make test-all has the longest of them)
 ##   make test    every feature's main road and one kill of every kind of sink, on real services; about 10 minutes on 2 cores
-##   make test-all  all tests but those of test-faults: an hour (test-more: those that make test leaves out)
-##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-all, test-more too)
+##   make test-ci   as CI: make test, and each other test with its first parameters, but not those of tests/long.txt;
+##                  about 20 minutes (test-more: without what make test runs)
+##   make test-all  all tests but those of test-faults, an hour: before each merge and release
+##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-ci, test-all too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-spark VERSION=4.2.0   what asks Spark itself, with another PySpark: 4.0.0 or 4.2.0
 ##   make test-stores   what a lake or table in a bucket needs, on Ceph's gateway (Debian's packages, 69 MB)
@@ -83,11 +85,14 @@ unit: setup
 test: classes
 	@$(PYTEST) -m road
 
-test-all: classes
-	@$(PYTEST)
+test-ci: classes
+	@$(PYTEST) -m ci
 
 test-more: classes
-	@$(PYTEST) -m "not road and not exhaustive"
+	@$(PYTEST) -m "ci and not road"
+
+test-all: classes
+	@$(PYTEST)
 
 test-ui: classes
 	@$(BIN)/python -m sandbox.bootstrap.browser

@@ -17,6 +17,7 @@ from tests import draws
 from tests.faults import counts
 from tests.fixtures.keeper import ADDRESS, keeper_of
 from tests.fixtures.modules import needs_airflow, needs_session
+from tests.tiers import CASES, Case, marks_of
 
 pytest.register_assert_rewrite("tests.worlds")
 
@@ -39,28 +40,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the main road, and begin with the folders that have the longest tests: in the end no worker waits for
-    another."""
-    mark_the_road(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make test` and CI run, and begin with the folders that have the longest tests: in the end no worker
+    waits for another."""
+    cases = [Case(item.nodeid, frozenset(mark.name for mark in item.iter_markers())) for item in items]
+    config.stash[CASES] = list(zip(cases, marks_of(cases), strict=True))
+    for item, (_, names) in zip(items, config.stash[CASES], strict=True):
+        for name in names:
+            item.add_marker(name)
     items.sort(key=lambda item: item.path.parent.name not in ("e2e", "spark"))
-
-
-ALL_ROAD = ("unit", "behaviours")  # folders; in them only `thorough` and `exhaustive` tests are not on the road
-
-
-def mark_the_road(items: list[pytest.Item]) -> None:
-    """`make test` runs what is marked ``road``, the unit tests, the behaviours, and the first test of each other module
-    with its first parameters; none that is ``thorough``."""
-    begun: set[Path] = set()
-    for item in items:
-        if any(item.get_closest_marker(name) for name in ("exhaustive", "thorough", "road")):
-            continue
-        if item.path.parent.name in ALL_ROAD:
-            item.add_marker(pytest.mark.road)
-        elif item.path not in begun:
-            begun.add(item.path)
-            item.add_marker(pytest.mark.road)
 
 
 def pytest_collection() -> None:
