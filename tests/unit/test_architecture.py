@@ -4,7 +4,8 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -113,14 +114,42 @@ MAY_IMPORT = {
 }
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Full names of the modules a file imports, anywhere in it."""
+@dataclass
+class Module:
+    """What the tests want to know of a file; its tree of 1,000 nodes and more is walked once and not kept."""
+
+    imported: list[str] = field(default_factory=list)  # full names of modules, wherever they are imported
+    names: list[str] = field(default_factory=list)  # that it gives to anything
+    classes: list[str] = field(default_factory=list)
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=list)  # without their bodies
+
+
+@cache
+def read(path: Path) -> Module:
+    module = Module()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            module.imported += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            module.imported += [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            module.names.append(node.id)
+        elif isinstance(node, ast.arg):
+            module.names.append(node.arg)
+        elif isinstance(node, ast.ClassDef):
+            module.names.append(node.name.lower())
+            module.classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            module.names.append(node.name.lower())
+            module.functions.append(node)
+    for function in module.functions:
+        function.body = []
+    return module
+
+
+def imported(path: Path) -> list[str]:
+    return read(path).imported
 
 
 @cache
@@ -162,10 +191,12 @@ def files(place: Path) -> list[Path]:
     return [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
 
 
+@cache
 def short(path: Path) -> str:
     return str(path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else CHECKOUT))
 
 
+@cache
 def provider_of(path: Path) -> str | None:
     """``iceberg`` for a module of that provider."""
     parts = path.relative_to(PACKAGE).parts
@@ -175,6 +206,7 @@ def provider_of(path: Path) -> str | None:
 CORE_MODULES = [path for path in MODULES if provider_of(path) is None]
 
 
+@cache
 def room_of(path: Path) -> str:
     place = path.relative_to(PACKAGE)
     if place.parts == ("providers", "__init__.py"):
@@ -263,9 +295,10 @@ def room_in(folder: Path, module: Path) -> str:
 def test_the_modules_and_folders_within_a_folder_import_each_other_in_no_circle(folder: Path) -> None:
     """A folder counts as one, with all that is in it."""
     imports: dict[str, set[str]] = {}
-    for path in MODULES:
+    within = {path for path in MODULES if folder in path.parents}
+    for path in within:
         for other in imported_modules(path):
-            if path.is_relative_to(folder) and other.is_relative_to(folder):
+            if other in within:
                 importer, target = (room_in(folder, module) for module in (path, other))
                 imports.setdefault(importer, set()).add(target)
     tuple(TopologicalSorter({name: others - {name} for name, others in imports.items()}).static_order())
@@ -449,26 +482,13 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 def test_no_name_stands_in_for_a_noun() -> None:
     empty_words = {"one", "ones", "found", "said"}
-    named: list[tuple[Path, str]] = []
     others = [path for folder in ("bench", "tests") for path in sorted((CHECKOUT / folder).rglob("*.py"))]
-    for path in [*OURS, *others]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                named.append((path, node.id))
-            elif isinstance(node, ast.arg):
-                named.append((path, node.arg))
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                named.append((path, node.name.lower()))
+    named = [(path, name) for path in [*OURS, *others] for name in read(path).names]
     assert [f"{short(path)}: {name}" for path, name in named if name.strip("_") in empty_words] == []
 
 
 def test_a_question_what_is_wrong_is_called_problem_with_and_answers_none_when_nothing_is() -> None:
-    functions = [
-        (path, node)
-        for path in OURS
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
-    ]
+    functions = [(path, node) for path in OURS for node in read(path).functions]
     assert [f"{short(path)}: {node.name}" for path, node in functions if re.match(r"_?why(_|$)", node.name)] == []
     assert [
         f"{short(path)}: {node.name}"
@@ -492,12 +512,7 @@ NAMED_ALIKE = {
 
 
 def test_a_class_has_a_name_of_its_own_unless_each_kind_has_such_a_class() -> None:
-    names = Counter(
-        node.name
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    names = Counter(name for path in MODULES for name in read(path).classes if not name.startswith("_"))
     assert {name for name, count in names.items() if count > 1} == set(NAMED_ALIKE)
 
 
@@ -507,8 +522,7 @@ def test_an_argument_named_as_a_thing_of_ours_is_that_thing_and_no_id_or_name_of
     assert [
         f"{short(path)}: {node.name}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in read(path).functions
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if argument.arg == word and argument.annotation is not None
         if {"int", "str"} & set(ast.unparse(argument.annotation).split(" | "))
