@@ -24,6 +24,7 @@ help:
 ##   make test-ci   as CI: make test, and each other test with its first parameters, but not those of tests/long.txt;
 ##                  about 20 minutes (test-more: without what make test runs)
 ##   make test-all  all tests but those of test-faults, an hour: before each merge and release
+##   make test WORKERS=6   with six processes of tests instead of four (all targets but make unit)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-ci, test-all too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-spark VERSION=4.2.0   what asks Spark itself, with another PySpark: 4.0.0 or 4.2.0
@@ -75,9 +76,10 @@ classes: setup
 	@$(BIN)/python -m sandbox.bootstrap.classes beside
 
 # Four workers for two cores (tests/conftest.py says how tests are shared): most tests wait for processes.
+WORKERS ?= 4
 SINCE ?=
 export TIDEMARK_TESTS_SINCE := $(SINCE)
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder --durations 8
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough and not exhaustive" tests/unit tests/providers/*/unit

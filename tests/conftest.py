@@ -63,7 +63,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-BY_FUNCTION = ("/test_traces.py", "/test_lost_answers_of_tables.py", "/test_dynamodb.py")
+BY_FUNCTION = ("/test_sinks.py", "/test_traces.py", "/test_lost_answers_of_tables.py", "/test_dynamodb.py")
 OTHER_AIRFLOW = ("/test_night_of_faults.py", "/test_own_topic.py")
 # The pages of all of them and of test_own_topic.py have a topic `orders`, and there is one broker.
 SAME_NAMES = ("/test_first_run.py", "/test_from_structured_streaming.py")
@@ -85,8 +85,8 @@ class ByModule(LoadScopeScheduling):
     night on call is as long as half of the others that need Airflow, and shares one of its own with the how-to of one's
     own topic and with other pages; canaries on the command line need none.
 
-    Hundreds of kills and traces go to the workers by function, and other long tests of one module one by one: a worker
-    with all of them would be the last to end.
+    The behaviours of sinks, and hundreds of kills and traces, go to the workers by function, and other long tests of
+    one module one by one: a worker with all of them would be the last to end.
     """
 
     def _split_scope(self, nodeid: str) -> str:

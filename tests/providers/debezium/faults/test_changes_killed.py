@@ -29,6 +29,7 @@ def process(rows: CurrentRows, manifest: str, random: Random) -> int:
     return int(killed.returncode != 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 6))])
 def test_no_row_differs_after_kills_replays_and_the_work_of_other_programs(
     make_table_world: Callable[..., TableWorld], tmp_path: Path, seed: int
