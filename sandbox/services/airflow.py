@@ -1,8 +1,9 @@
-"""A real Airflow: API server, scheduler (LocalExecutor) and DAG processor, on free ports, metadata in PostgreSQL.
+"""A real Airflow: API server, scheduler (LocalExecutor), DAG processor and triggerer, on free ports, metadata in
+PostgreSQL.
 
 The ports stay the same for a later Airflow with the same state folder, unless another process has taken one. These are
-three child processes, each with its own guard (see `guard.py`). `airflow standalone` would also start a triggerer, take
-7 s longer, and leave its children running after SIGTERM.
+four child processes, each with its own guard (see `guard.py`). `airflow standalone` would take longer, and leave its
+children running after SIGTERM.
 """
 
 import json
@@ -22,7 +23,7 @@ from sandbox.errors import SandboxFailed
 from sandbox.services.airflow_api import AirflowApi
 from sandbox.services.processes import Child, kept_ports, wait_until
 
-COMPONENTS = ("api-server", "scheduler", "dag-processor")
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 # The workers of a killed scheduler keep its database session open, and with it the lock for queueing tasks. No other
 # scheduler starts a task until PostgreSQL ends that session.
@@ -141,24 +142,16 @@ class Airflow(AirflowApi):
         return super()._knows(dag_id, since)
 
     def pid(self, component: str) -> int:
-        """Return the process id of a component: api-server, scheduler, dag-processor; its own children are below it."""
+        """Return the process id of a component: api-server, scheduler, ..; its own children are below it."""
         return self._components[component].pid
 
-    def kill_scheduler(self) -> None:
-        """Send SIGKILL to the scheduler alone; its workers and their tasks go on."""
-        self._components["scheduler"].kill()
+    def kill_component(self, name: str) -> None:
+        """Send SIGKILL to a component. The tasks of a killed scheduler go on; the triggers of a triggerer die too."""
+        self._components[name].kill(tree=name == "triggerer")
 
-    def start_scheduler(self) -> None:
-        """Start a new scheduler after ``kill_scheduler``; it takes over the tasks of the dead one."""
-        self._start_component("scheduler")
-
-    def start_triggerer(self) -> None:
-        """Start a triggerer, which runs the watchers of assets; others do without it."""
-        self._start_component("triggerer")
-
-    def kill_triggerer(self) -> None:
-        """Send SIGKILL to the triggerer and to the process that runs its triggers."""
-        self._components.pop("triggerer").kill(tree=True)
+    def start_component(self, name: str) -> None:
+        """Start a component after ``kill_component``; it takes over the tasks or triggers of the dead one."""
+        self._start_component(name)
 
     def honour_schedules(self) -> None:
         """Start scheduled runs from now on; no task may be running."""
@@ -191,7 +184,7 @@ class Airflow(AirflowApi):
             return self._children[-1]
 
     def wait_healthy(self, timeout: float = 120) -> None:
-        """Return when API server, scheduler and DAG processor are healthy. Raises if one of them ends."""
+        """Return when all components are healthy. Raises if one of them ends."""
 
         def healthy() -> bool:
             for child in self._components.values():
@@ -223,6 +216,7 @@ class Airflow(AirflowApi):
             ("database", "sql_alchemy_conn_async"): dsn.replace("postgresql://", "postgresql+asyncpg://"),
             ("core", "executor"): "LocalExecutor",
             ("core", "load_examples"): False,
+            ("operators", "default_deferrable"): True,
             ("core", "dags_folder"): dags,
             ("core", "plugins_folder"): plugins,
             # By default a DAG that changes twice within 30 s keeps the first change until its file is read once more,

@@ -16,7 +16,7 @@ from sandbox.services.processes import wait_until
 TaskInstance = dict[str, Any]
 FINAL = ("success", "failed")
 ASKED = 4  # tries of 30 s each: a busy laptop may take longer than one of them
-HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
+HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
 class AirflowApi:
@@ -33,9 +33,7 @@ class AirflowApi:
         self._client.close()
 
     def healthy(self) -> bool:
-        """Return whether database, scheduler and DAG processor report that they are healthy; false while nothing
-        answers.
-        """
+        """Return whether the database and all components report that they are healthy; false while nothing answers."""
         try:
             answer = self._client.get("/api/v2/monitor/health")
         except httpx.TransportError:

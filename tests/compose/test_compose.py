@@ -16,7 +16,7 @@ from sandbox.services.processes import wait_until
 
 Compose = Callable[..., str]
 pytestmark = pytest.mark.timeout(3600)  # the first time, when all images are built
-LASTING = {"kafka", "postgres", "s3", "dynamodb", "api-server", "scheduler", "dag-processor"}
+LASTING = {"kafka", "postgres", "s3", "dynamodb", "api-server", "scheduler", "dag-processor", "triggerer"}
 PORTS = {9094, 5432, 9000, 8000, 8080}
 FLIGHTS = 2000
 

@@ -69,9 +69,9 @@ def test_scheduler_killed_and_restarted_the_task_is_done_by_a_second_attempt(pla
     run_id = planned.trigger()
     spark = planned.hold_spark(1)
     task = spark[0].leader
-    planned.airflow.kill_scheduler()
+    planned.airflow.kill_component("scheduler")
     assert task.alive
-    planned.airflow.start_scheduler()
+    planned.airflow.start_component("scheduler")
     planned.spark(2)
     wake(spark)
     planned.succeed(run_id)

@@ -30,6 +30,7 @@ from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
+from airflow.models.trigger import Trigger
 from click.testing import CliRunner, Result
 from confluent_kafka import TopicPartition
 from fastapi import Request
@@ -48,6 +49,7 @@ from tidemark.airflow.page import actions, content, pages, peeking, plan_tasks
 from tidemark.airflow.page.actions import Action, Wish
 from tidemark.airflow.page.app import build_app
 from tidemark.airflow.run_conf import PARAMS
+from tidemark.airflow.trigger import AttemptsEnd
 from tidemark.cli import main
 from tidemark.database import watch
 from tidemark.database.client import ManifestDatabase
@@ -83,7 +85,7 @@ def _metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """What authorization and links ask of Airflow's metadata: two DAGs, and runs, of which there are none yet."""
     import_all_models()  # the tables refer to others, which are not made
     engine = create_engine(f"sqlite:///{tmp_path}/airflow.db")
-    asked = DagBundleModel, Team, DagModel, DagRun, TaskInstance, AssetModel, TaskOutletAssetReference
+    asked = DagBundleModel, Team, DagModel, DagRun, TaskInstance, Trigger, AssetModel, TaskOutletAssetReference
     tables = [dag_bundle_team_association_table, *(model.__table__ for model in asked)]
     DagModel.metadata.create_all(engine, tables=tables)
     sessions = sessionmaker(engine, expire_on_commit=False)
@@ -1301,6 +1303,30 @@ def test_a_pipeline_that_is_a_task_group_is_listed_for_who_may_read_the_larger_d
     monkeypatch.setattr(Rights, "of", "demo")
     assert client.get("/pipelines/demo").status_code == 403, "the rights are those of the DAG that plans it"
     assert client.get("/api/pipelines").json() == []
+
+
+def test_tasks_that_wait_in_the_triggerer_are_named_with_the_manifests_that_they_wait_for(
+    ask: Callable[..., TestClient],
+) -> None:
+    client = ask()
+    assert "waits in Airflow" not in client.get("/pipelines/demo").text
+    for number in range(5):
+        waits = Trigger.from_object(AttemptsEnd([2, 3], also_replays=False))
+        settings.Session.add(waits)
+        settings.Session.flush()
+        ran("demo", f"run_{number}", "close", "deferred")
+        chosen = TaskInstance.__table__.update().where(TaskInstance.run_id == f"run_{number}")
+        settings.Session.execute(chosen.values(trigger_id=waits.id))
+        settings.Session.commit()
+    also_ran("demo", "run_0", "plan", "success")
+    page = client.get("/pipelines/demo").text
+    assert "<dt>waits in Airflow</dt><dd>5 tasks, without a slot: " in page
+    log = '<a data-airflow href="/dags/demo/runs/run_0/tasks/close?try_number=2">close of run_0</a>'
+    assert (
+        f'{log} for <a href="/pipelines/demo/manifests/2">manifest 2</a>, <a href="/pipelines/demo/manifests/3">'
+        in page
+    )
+    assert "; and 2 more</dd>" in page
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "asset_triggered"])

@@ -1,8 +1,11 @@
 """Schedules 8 and 15 in the functions that the tasks ``plan`` and ``close`` call; Airflow itself is not started."""
 
+import asyncio
 import contextlib
+import json
 import logging
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,12 +15,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.bases.operator import ExecutorSafeguard
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.module_loading import import_string
 
 from sandbox.services.postgres import Postgres
 from tests.faults.lakes import FolderLake
 from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
-from tidemark.airflow import dag, run_conf, runs
+from tidemark.airflow import dag, other_runs, run_conf, runs, trigger
 from tidemark.airflow import planned as airflow_planned
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import Blocked, WorkFailed
@@ -63,6 +68,7 @@ def task(world: ModelWorld) -> Task:
         run_id: str = "a run",
         at_work: Sequence[str] = (),
         succeeded: Sequence[str] = (),
+        deferrable: bool = False,
         **params: object,
     ) -> Iterator[dict[str, Any]]:
         left: dict[str, Any] = {}
@@ -74,6 +80,7 @@ def task(world: ModelWorld) -> Task:
             dag_id="demo",
             run_id=run_id,
             task_id="close",
+            task=SimpleNamespace(deferrable=deferrable, execution_timeout=None),
             try_number=1,
             max_tries=0,
             xcom_push=left.__setitem__,
@@ -598,3 +605,89 @@ def mapped_instance(index: int) -> SimpleNamespace:
         dag_id="demo", run_id="a run", task_id="process", map_index=index, xcom_pull=no_xcom,
         get_relevant_upstream_map_indexes=lambda **_: None,
     )  # fmt: skip
+
+
+class OfTriggers(trigger._SharedDatabase):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered = asyncio.Event()
+
+    async def live_attempts(self, asking: trigger.AttemptsEnd) -> list[dict[str, Any]]:
+        answer = await super().live_attempts(asking)
+        self.answered.set()
+        return answer
+
+
+@pytest.fixture
+def at_work(world: ModelWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ManifestDatabase]:
+    """The session of an attempt at manifest 1 that is alive until ``close``. The triggerer has its database."""
+    monkeypatch.setenv("TIDEMARK_DB", world.dsn)
+    monkeypatch.setattr(trigger, "POLL_S", 0.05)
+    database = OfTriggers()
+    monkeypatch.setattr(trigger, "_DATABASE", database)
+    world.produce(10)
+    plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
+    with contextlib.closing(database), contextlib.closing(world.onlooker().database.reopened()) as session:
+        assert session.attempts.start(1, "somebody") == 1
+        yield session
+
+
+def test_a_close_that_defers_has_not_failed_and_its_trigger_fires_when_the_attempt_of_others_has_ended(
+    world: ModelWorld, task: Task, at_work: ManifestDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline: Any = world.pipeline()
+    with task(deferrable=True):
+        runs.plan_run(pipeline)
+        with pytest.raises(TaskDeferred) as deferred:
+            runs.close_run(pipeline, [])
+    assert "waiting for the end of attempt 1 at manifest 1 by " in caplog.text
+    assert world.database.tasks.failed("demo") == []
+    path, arguments = deferred.value.trigger.serialize()
+    assert (path, arguments) == ("tidemark.airflow.trigger.AttemptsEnd", {"manifests": [1], "also_replays": False})
+    again = import_string(path)(**json.loads(json.dumps(arguments)))
+    assert again.serialize() == (path, arguments), "a triggerer that starts makes the same one"
+
+    async def fired() -> str | None:
+        waiting = asyncio.create_task(again.wait())
+        await trigger._DATABASE.answered.wait()  # type: ignore[attr-defined]
+        assert not waiting.done()
+        at_work.close()
+        return await waiting
+
+    assert asyncio.run(fired()) is None
+    publish(world, [1])
+    with task(deferrable=True):
+        assert runs.close_run(pipeline, []).event is None
+
+
+def test_a_close_that_does_not_defer_waits_in_its_slot(
+    world: ModelWorld, task: Task, at_work: ManifestDatabase
+) -> None:
+    pipeline: Any = world.pipeline()
+    with task():
+        runs.plan_run(pipeline)
+        ending = threading.Thread(target=lambda: (publish(world, [1]), at_work.close()))
+        ending.start()  # it takes over from the attempt at work, and is alive itself until it has published
+        assert runs.close_run(pipeline, []).event is None
+        ending.join()
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://nobody@127.0.0.1:1/nothing", ""])
+def test_a_trigger_that_cannot_ask_the_database_says_why_and_the_task_waits_in_its_slot(
+    world: ModelWorld, at_work: ManifestDatabase, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_DB", dsn)
+    monkeypatch.setattr(trigger, "SILENT_S", 0.2)
+    reason = asyncio.run(trigger.AttemptsEnd([1], also_replays=False).wait())
+    assert reason is not None
+    assert ("cannot be reached" if dsn else "TIDEMARK_DB is not set") in reason
+
+    class Waiting(other_runs.WaitingOperator):
+        def execute(self, context: Any) -> bool:
+            del context
+            return self.deferrable
+
+    waiting = Waiting(task_id="waits", deferrable=True)
+    monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
+    assert waiting.resume({}) is True
+    assert waiting.resume({}, event=reason) is False

@@ -11,13 +11,13 @@ from datetime import time as time_of_day
 from types import MappingProxyType
 from typing import Any
 
-from airflow.sdk import DAG, TaskGroup, get_current_context, get_parsing_context, task
+from airflow.sdk import DAG, TaskGroup, get_parsing_context, task
 from airflow.sdk.definitions.param import ParamsDict
 
 from tidemark.airflow import run_conf
 from tidemark.airflow.deadline import deadline_of
 from tidemark.airflow.group_dag import group_tasks
-from tidemark.airflow.runs import asset_of, close_run, hours_asset_of, plan_run, process_tasks
+from tidemark.airflow.runs import CloseOperator, plan_run, process_tasks
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError
 from tidemark.pipeline.deployed import Deployed, deployed, deployed_named
@@ -148,24 +148,11 @@ def _tasks(pipeline: Pipeline | Group, problem: TidemarkError | None, process: M
     if isinstance(pipeline, Group):
         group_tasks(pipeline, problem, process)
         return
-    asset, hours_asset = asset_of(pipeline.name), hours_asset_of(pipeline.name)
 
     @task
     def plan() -> list[int]:
         return plan_run(pipeline, problem)
 
-    @task(trigger_rule="none_failed", outlets=[asset, hours_asset])
-    def close(planned: list[int] | None, *, outlet_events: Any = None) -> None:
-        closed = close_run(pipeline, planned)
-        if closed.event is not None:
-            outlet_events[asset].extra = closed.event
-        if closed.hours:
-            outlet_events[hours_asset].add_partitions(closed.hours)
-        # Airflow emits an event for every outlet that the task still has when it ends.
-        has_news = {asset.name: closed.event is not None, hours_asset.name: bool(closed.hours)}
-        closing: Any = get_current_context()["ti"].task
-        closing.outlets = [outlet for outlet in closing.outlets if has_news[outlet.name]]
-
     planned: Any = plan()
     processed = process_tasks(pipeline, planned, process)
-    processed >> close(planned)
+    processed >> CloseOperator(pipeline=pipeline, planned=planned, trigger_rule="none_failed")

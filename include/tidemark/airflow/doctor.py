@@ -10,6 +10,7 @@ from airflow.models.connection import Connection
 from airflow.models.pool import Pool
 
 from tidemark.airflow.lookup import as_mapping, master_of
+from tidemark.airflow.other_runs import defers
 from tidemark.connections.lookup import variable_of
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
@@ -81,16 +82,19 @@ def pools(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
 
 
 def triggerer(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    """Check that a triggerer is alive if pipelines have a trigger: without it, no watcher runs."""
-    names = ", ".join(sorted(pipeline.name for pipeline in pipelines if pipeline.trigger is not None))
-    if not names:
+    """Check that a triggerer is alive if pipelines need one: for the watchers of triggers, and for tasks that wait."""
+    triggers = ", ".join(sorted(pipeline.name for pipeline in pipelines if pipeline.trigger is not None))
+    deferring = ", ".join(sorted(pipeline.name for pipeline in pipelines if defers(pipeline.airflow.deferrable)))
+    without = [f"the trigger of {triggers} starts no run"] if triggers else []
+    without += [f"tasks of {deferring} that wait do so for ever"] if deferring else []
+    if not without:
         return
     newest = most_recent_job("TriggererJob")
     if newest is None or not newest.is_alive():
         step = "start it where Tidemark and its variables are, as for the workers: airflow triggerer"
-        yield failed(NAME, f"no triggerer is alive: the trigger of {names} starts no run", step)
+        yield failed(NAME, f"no triggerer is alive: {' and '.join(without)}", step)
     else:
-        yield ok(NAME, f"a triggerer is alive, for the trigger of {names}")
+        yield ok(NAME, "a triggerer is alive")
 
 
 def limits() -> Iterator[Finding]:

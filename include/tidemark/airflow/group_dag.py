@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from airflow.sdk import Asset, get_current_context, task
@@ -18,11 +19,14 @@ from tidemark.airflow import run_conf
 from tidemark.airflow.bundles import Planned, bundled, flat
 from tidemark.airflow.list_limit import longest_list
 from tidemark.airflow.lookup import airflow_lookup, database_of
+from tidemark.airflow.other_runs import wait_for_others
 from tidemark.airflow.planned import manifests_of_run
 from tidemark.airflow.runs import (
     Closed,
+    CloseOperator,
     asset_of,
     close_pipeline,
+    covered_by_run,
     hours_asset_of,
     manifests_to_process,
     process_tasks,
@@ -50,22 +54,21 @@ ASKED_FOR = ("replay", "retry")  # lists of manifests, which may be of any membe
 PlannedMember = tuple[list[int], list[str]]
 
 
+class CloseGroupOperator(CloseOperator):
+    def execute(self, context: Any) -> None:
+        closed, failed = close_group(self.pipeline, self.planned)
+        context["ti"].xcom_push(FAILED, failed)
+        tell(self.pipeline, closed, context["outlet_events"])
+
+
 def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[str, Any]) -> None:
     """Create the tasks of a group of topics (``plan``, ``process``, ``close``, ``verdict``) in the DAG or Airflow task
     group that the caller has open.
     """
-    asset, hours_asset = asset_of(group.name), hours_asset_of(group.name)
 
     @task
     def plan() -> list[Planned]:
         return plan_group(group, problem)
-
-    @task(trigger_rule="all_done", outlets=[asset, hours_asset])
-    def close(planned: list[Planned] | None, *, outlet_events: Any = None) -> None:
-        task_context: Any = get_current_context()
-        closed, failed = close_group(group, planned)
-        task_context["ti"].xcom_push(FAILED, failed)
-        tell(group, closed, outlet_events)
 
     @task(trigger_rule="all_done", retries=0)
     def verdict() -> None:
@@ -73,7 +76,7 @@ def group_tasks(group: Group, problem: TidemarkError | None, process: Mapping[st
 
     planned: Any = plan()
     processed = process_tasks(group, planned, process)
-    closing: Any = close(planned)
+    closing: Any = CloseGroupOperator(pipeline=group, planned=planned, trigger_rule="all_done")
     judging: Any = verdict()
     processed >> closing
     [planned, processed, closing] >> judging
@@ -227,9 +230,14 @@ def close_group(group: Group, planned: list[Planned] | None) -> tuple[dict[str, 
     lookup = cache(airflow_lookup)
     with airflow_verdict(), about(pipeline=group.name), database_of(task_context) as database:
         processed = manifests_of_run(database, group.name, task_context["ti"]) if planned is None else flat(planned)
-        for name, ids in _worked_on(group, database, task_context, processed).items():
+        worked_on, tick = _worked_on(group, database, task_context, processed), tick_of(task_context)
+        covered = [
+            covered_by_run(database, name, _params_of(task_context, own), tick) for name, own in worked_on.items()
+        ]
+        wait_for_others(task_context, database, list(chain.from_iterable(covered)), also_replays=False)
+        for name, own in worked_on.items():
             try:
-                closed[name] = _close_member(group, name, database, lookup, task_context, ids)
+                closed[name] = _close_member(group, name, database, lookup, task_context, own)
             except TidemarkError as error:
                 log.error("%s: %s", name, error)
                 failed[name] = error.what
@@ -257,10 +265,14 @@ def _close_member(
     watching = watched(lambda: database_of(task_context), name, Task.CLOSE, next_try=next_try(task_context))
     with watching, about(pipeline=name):
         context = open_context(member(group, split_name(name)[1] or name), database, lookup)
-        params = task_context["params"]
-        if not own:  # a member without manifests in the form is closed as in an ordinary run
-            params = {**params, **dict.fromkeys(ASKED_FOR, None)}
+        params = _params_of(task_context, own)
         return close_pipeline(context, task_context, own, params, closed_well(task_context))
+
+
+def _params_of(task_context: Any, own: list[int]) -> Mapping[str, Any]:
+    """Return what the form asked of a member: one without manifests in it is closed as in an ordinary run."""
+    params: Mapping[str, Any] = task_context["params"]
+    return params if own else {**params, **dict.fromkeys(ASKED_FOR, None)}
 
 
 def closed_well(task_context: Any) -> Callable[[str], bool | None]:

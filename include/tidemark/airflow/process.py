@@ -20,7 +20,7 @@ from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.bundles import Planned, flat, in_turn, refuse_failed
 from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import airflow_lookup, database_of, opened, put_in_environment, spark_master
-from tidemark.airflow.other_runs import LONGEST_WAIT, replayed_since, wait_for_others
+from tidemark.airflow.other_runs import WaitingOperator, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
 from tidemark.airflow.verdict import airflow_verdict, may_help, next_try
 from tidemark.database.client import ManifestDatabase
@@ -51,7 +51,7 @@ INTERRUPT_S = 3.0  # Airflow kills this process some seconds after SIGTERM
 APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
 
 
-class ProcessManifestOperator(SparkSubmitOperator):
+class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
     """Starts an attempt, submits its order to the Spark connection and publishes the output that the receipt names.
 
     ``durable`` is off, because with it the provider may mark a cleared task as successful without running it. A done
@@ -123,24 +123,27 @@ class ProcessManifestOperator(SparkSubmitOperator):
         refuse_failed(self.pipeline.name, manifests, errors, may_help=any(map(may_help, errors.values())))
 
     def _process(self, context: Any, manifest: Manifest, *, replay: bool) -> None:
+        if self._was_replayed_by_another(context, manifest):
+            return
+        try:
+            self._attempt(context, manifest, replay=replay)
+        except Fenced as fenced:
+            if self._was_replayed_by_another(context, manifest):
+                return
+            fenced.next_step = (
+                f"the newer attempt does the work. When tidemark show {manifest.id} says that it is "
+                "published, mark this task as success and clear the task close of this run"
+            )
+            raise
+
+    def _attempt(self, context: Any, manifest: Manifest, *, replay: bool) -> None:
         pipeline = self._own_pipeline(manifest)
         watching = watched_process(lambda: database_of(context), pipeline.name, manifest.id, next_try=next_try(context))
         with watching, opened(pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
-            if self._was_replayed_by_another(context, pipeline_context, manifest.id):
-                return
-            try:
-                outcome = process_manifest(
-                    pipeline_context, manifest.id, self._stage_of(context, pipeline_context), replay=replay
-                )
-            except Fenced as fenced:
-                if self._was_replayed_by_another(context, pipeline_context, manifest.id):
-                    return
-                fenced.next_step = (
-                    f"the newer attempt does the work. When tidemark show {manifest.id} says that it is "
-                    "published, mark this task as success and clear the task close of this run"
-                )
-                raise
+            outcome = process_manifest(
+                pipeline_context, manifest.id, self._stage_of(context, pipeline_context), replay=replay
+            )
             lineage = lineage_if_asked(pipeline_context, outcome)
             self.lineage += [lineage] if lineage else []
             page = addresses.page_address(pipeline.name, manifest.id)
@@ -203,18 +206,19 @@ class ProcessManifestOperator(SparkSubmitOperator):
     def _is_wished_again(self, context: Any) -> bool:
         return bool(context["params"].get("replay") or context["params"].get("fill"))
 
-    def _was_replayed_by_another(self, context: Any, pipeline_context: Context, manifest_id: int) -> bool:
+    def _was_replayed_by_another(self, context: Any, manifest: Manifest) -> bool:
         """Return whether another run has replayed the manifest. Runs of a backfill may share a manifest: each waits for
-        the others, and only one of them replays it.
+        the others, and only one of them replays it. Do not call this while an attempt of this task is alive.
 
         A cleared run begins anew, so replays before that do not count.
         """
         if not context["params"].get("replay"):
             return False
-        wait_for_others(pipeline_context, [manifest_id], limit=LONGEST_WAIT)
-        attempt = replayed_since(pipeline_context, manifest_id, context["dag_run"].start_date)
+        with about(pipeline=manifest.pipeline_name), database_of(context) as database:
+            wait_for_others(context, database, [manifest.id], also_replays=True)
+            attempt = replayed_since(database, manifest.id, context["dag_run"].start_date)
         if attempt is not None:
-            self.log.info("nothing to do: %s has done manifest %s again since this run began", attempt, manifest_id)
+            self.log.info("nothing to do: %s has done manifest %s again since this run began", attempt, manifest.id)
         return attempt is not None
 
     def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:

@@ -144,9 +144,14 @@ def release_named(context: Context, params: Mapping[str, Any]) -> None:
         unfinished(context, manifest_id)
 
 
+def chooses_manifests(params: Mapping[str, Any]) -> bool:
+    """Return whether a run processes other manifests than those that it plans, or only audits."""
+    return any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill", "audit"))
+
+
 def require_chosen_done(context: Context, params: Mapping[str, Any], processed: Sequence[int]) -> bool:
     """Return whether manifests were requested. Raises if some are not published, or if more of them remain."""
-    if not any(params.get(name) for name in ("replay", "retry", "retry_unfinished", "fill", "audit")):
+    if not chooses_manifests(params):
         return False
     require_done(context, processed)
     if params.get("retry_unfinished"):

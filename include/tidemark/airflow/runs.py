@@ -15,7 +15,7 @@ from tidemark.airflow.bundles import flat
 from tidemark.airflow.list_limit import longest_list, refuse_over_limit
 from tidemark.airflow.log_lines import label_of
 from tidemark.airflow.lookup import database_of, opened, spark_master
-from tidemark.airflow.other_runs import LONGEST_WAIT, wait_for_others
+from tidemark.airflow.other_runs import WaitingOperator, wait_for_others
 from tidemark.airflow.planned import PlannedManifests, manifests_of_run
 from tidemark.airflow.process import ProcessManifestOperator
 from tidemark.airflow.run_notes import push_labels
@@ -32,7 +32,6 @@ from tidemark.lifecycle.hours import close_hours, hours_to_tell
 from tidemark.lifecycle.older import HeldElsewhere, choose_to_take_along, older_unfinished, unfinished_lines
 from tidemark.lifecycle.plan import PlannedRun, Tick, covered, nothing_new
 from tidemark.lifecycle.plan import plan as plan_ranges
-from tidemark.lifecycle.select import refuse_at_work
 from tidemark.lifecycle.turns import sort_by_turn
 from tidemark.model.manifest import ManifestState, RunKind
 from tidemark.pipeline.group import Group, shared_settings
@@ -205,9 +204,7 @@ def manifests_to_process(
         planned = context.database.manifests.find(ids=run.manifests)
         # No other run processes what this plan has just recorded.
         todo = [manifest.id for manifest in planned if manifest.state is not ManifestState.DONE]
-        ids = sorted({*todo, *covering})
-        wait_for_others(context, ids, limit=LONGEST_WAIT)
-        refuse_at_work(context.database.manifests.find(ids=ids))
+        ids = sorted({*todo, *covering})  # `process` waits for those that others are at work on
         return handed_out(context, task_context, refuse_over_limit(ids)), list(run.notes)
     own = handed_out(context, task_context, refuse_over_limit(run.manifests))
     older = older_unfinished(context, own, held_elsewhere(task_context))
@@ -293,6 +290,30 @@ class Closed(NamedTuple):
     hours: list[str]
 
 
+class CloseOperator(WaitingOperator):
+    """``close``: ends a run, and emits the events of its assets. ``planned`` is the list that ``plan`` returned."""
+
+    template_fields = ("planned",)
+
+    def __init__(self, *, pipeline: Pipeline | Group, planned: Any, **arguments: Any) -> None:
+        shared = shared_settings(pipeline)
+        outlets = [asset_of(pipeline.name), hours_asset_of(pipeline.name)]
+        super().__init__(task_id="close", outlets=outlets, deferrable=shared.airflow.deferrable, **arguments)
+        self.pipeline: Any = pipeline  # of the group's operator: the group
+        self.planned = planned
+
+    def execute(self, context: Any) -> None:
+        asset, hours_asset = self.outlets
+        closed = close_run(self.pipeline, self.planned)
+        if closed.event is not None:
+            context["outlet_events"][asset].extra = closed.event
+        if closed.hours:
+            context["outlet_events"][hours_asset].add_partitions(closed.hours)
+        # Airflow emits an event for every outlet that the task still has when it ends.
+        news = ((asset, closed.event is not None), (hours_asset, bool(closed.hours)))
+        self.outlets = [outlet for outlet, is_news in news if is_news]
+
+
 def close_run(pipeline: Pipeline, planned: list[int] | None) -> Closed:
     """Fail unless every manifest of the run is published, then close the event hours that are complete.
 
@@ -301,11 +322,20 @@ def close_run(pipeline: Pipeline, planned: list[int] | None) -> Closed:
     task_context: Any = get_current_context()
     if task_context["params"].get("dry_run"):
         return Closed(None, [])
+    with airflow_verdict(), about(pipeline=pipeline.name), database_of(task_context) as database:
+        covered = covered_by_run(database, pipeline.name, task_context["params"], tick_of(task_context))
+        wait_for_others(task_context, database, covered, also_replays=False)
     watching = watched(lambda: database_of(task_context), pipeline.name, Task.CLOSE, next_try=next_try(task_context))
     with airflow_verdict(), watching, opened(pipeline, task_context) as context:
         if planned is None:
             planned = manifests_of_run(context.database, pipeline.name, task_context["ti"])
         return close_pipeline(context, task_context, planned, task_context["params"], run_ended_well(task_context))
+
+
+def covered_by_run(database: ManifestDatabase, pipeline_name: str, params: Mapping[str, Any], tick: Tick) -> list[int]:
+    """Return the manifests that must be published when a run closes; none if the trigger form chose other ones."""
+    run = None if run_conf.chooses_manifests(params) else database.runs.find(pipeline_name, tick.run_key)
+    return [*run["manifests"], *run["covered_by"]] if run else []
 
 
 def close_pipeline(
@@ -332,14 +362,9 @@ def close_pipeline(
 def require_published(
     context: Context, task_context: Any, params: Mapping[str, Any], planned: list[int], held: HeldElsewhere
 ) -> None:
-    """Raise unless every manifest that the run covers is published. Waits for those at work in other runs."""
-    if run_conf.require_chosen_done(context, params, planned):
-        return
-    tick = tick_of(task_context)
-    run = context.database.runs.find(context.pipeline_name, tick.run_key)
-    ids = [*run["manifests"], *run["covered_by"]] if run else []
-    wait_for_others(context, ids, [ManifestState.RUNNING])
-    require_run_done(context, tick.run_key, processed=planned, held=held)
+    """Raise unless every manifest that the run covers is published."""
+    if not run_conf.require_chosen_done(context, params, planned):
+        require_run_done(context, tick_of(task_context).run_key, processed=planned, held=held)
 
 
 def run_ended_well(task_context: Any) -> Callable[[str], bool | None]:

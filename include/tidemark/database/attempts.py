@@ -37,6 +37,11 @@ class Attempts(Part):
         """Return manifest_id and actor of the attempts whose actor begins with ``prefix``, oldest first."""
         return self._sql.rows("attempts_by", pipeline_name=pipeline_name, prefix=prefix)
 
+    def alive(self, manifests: Sequence[int], *, also_replays: bool) -> list[Row]:
+        """Return manifest_id, attempt and actor of the live attempts at these manifests; without ``also_replays`` only
+        at those that are not done."""
+        return self._sql.rows("attempts_alive", manifests=list(manifests), also_replays=also_replays)
+
     def store_receipt(
         self, receipt: Receipt, raw: Row, sinks: Sequence[str], takes_back: Sequence[str], note: str | None = None
     ) -> bool:

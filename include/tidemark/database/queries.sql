@@ -1022,6 +1022,12 @@ RETURNING attempt;
 SELECT a.manifest_id, a.actor FROM attempt a JOIN manifest m ON m.id = a.manifest_id
 WHERE m.pipeline = %(pipeline_name)s AND starts_with(a.actor, %(prefix)s) ORDER BY a.started_at;
 
+-- name: attempts_alive
+SELECT a.manifest_id, a.attempt, a.actor
+FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = m.attempt
+WHERE m.id = ANY (%(manifests)s) AND (m.state <> 'done' OR %(also_replays)s) AND is_alive(m.id, m.attempt)
+ORDER BY a.manifest_id;
+
 -- name: fence_lower_attempts
 UPDATE attempt SET state = 'fenced', ended_at = now(), error = 'attempt ' || %(attempt)s || ' took over'
 WHERE manifest_id = %(manifest_id)s AND attempt < %(attempt)s AND state = 'running';

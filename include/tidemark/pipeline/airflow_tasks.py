@@ -46,6 +46,12 @@ class AirflowTasks(Section):
         description="Of a group: small manifests that one task processes in [one Spark "
         "application](one-file-many-tables.md#in-airflow), at most.",
     )
+    deferrable: StrictBool | None = Field(
+        default=None,
+        description="Whether a task that waits for attempts of others does so in Airflow's "
+        "[triggerer](operations.md#tasks-that-wait), and frees its slot. `null`: as Airflow's "
+        "`[operators] default_deferrable` says.",
+    )
     own_dag: StrictBool = Field(
         default=False, description="Whether a DAG file of yours makes the DAG; see [below](#a-dag-of-your-own)."
     )
@@ -61,4 +67,5 @@ class AirflowTasks(Section):
         """Return Airflow's arguments for the tasks that process manifests, without those that are Airflow's
         defaults.
         """
-        return self.model_dump(include={"pool", "pool_slots", "priority_weight", "queue"}, exclude_defaults=True)
+        keys = {"pool", "pool_slots", "priority_weight", "queue", "deferrable"}
+        return self.model_dump(include=keys, exclude_defaults=True)

@@ -48,9 +48,10 @@ from tidemark.airflow.page.actions import (
 )
 from tidemark.airflow.page.calendar import DAYS, calendar_hour, calendar_of, name_of
 from tidemark.airflow.page.causes import StatedCause, cause_of_reason, cause_of_text
+from tidemark.airflow.page.deferred_tasks import deferred_tasks
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
 from tidemark.airflow.page.peeking import MOST_RECORDS
-from tidemark.airflow.page.plan_tasks import dag_of
+from tidemark.airflow.page.plan_tasks import PLAN, PlanTask, dag_of
 from tidemark.airflow.page.render import page
 from tidemark.airflow.page.runs import LagWindow
 from tidemark.airflow.page.state_words import ManifestWords, word
@@ -280,6 +281,7 @@ def pipeline(
         "lags": content.lags_over_time(database, view, window),
         "dag_id": dag_id,
         "dag": dag,
+        "deferred": deferred_tasks(tasks.get(split_name(name)[0]) or PlanTask(dag_id, PLAN)),
         "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused}) if dag and may_pause else None,
         "coverage": content.coverage_of(database, name, lag),
         "time": drawn(timeline(database, name, now, step=by, until=to), now),
