@@ -1,5 +1,7 @@
 """Tasks that only wait, on a real Airflow: in the triggerer they take no slot, and a killed triggerer loses none."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -152,6 +154,16 @@ def test_without_a_triggerer_a_pipeline_that_does_not_defer_waits_in_its_slot(ai
         )
         assert wake(at_work).returncode == 0
         demo.succeed(run_id)
+        world.settings["airflow"] = {"deferrable": True}
+        world.write_pipeline()
+        command = [sys.executable, "-m", "tidemark.cli", "doctor", DAG, "--airflow", "--json"]
+        environment = {**airflow.env, "TIDEMARK_PIPELINES": str(world.pipelines)}
+
+        def is_missed() -> bool:
+            found = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+            return "no triggerer runs: tasks of demo that wait would wait for ever" in found
+
+        wait_until(is_missed, "doctor to miss the triggerer", timeout=180, interval=5)
     finally:
         airflow.start_component("triggerer")
         airflow.wait_healthy()
