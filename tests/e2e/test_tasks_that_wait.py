@@ -161,7 +161,7 @@ def test_without_a_triggerer_a_pipeline_that_does_not_defer_waits_in_its_slot(ai
 
         def is_missed() -> bool:
             findings = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
-            return "no triggerer runs: tasks of demo that wait would wait for ever" in findings
+            return "no triggerer is alive: tasks of demo that wait do so for ever" in findings
 
         wait_until(is_missed, "doctor to miss the triggerer", timeout=180, interval=5)
     finally:

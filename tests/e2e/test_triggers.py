@@ -72,9 +72,7 @@ def test_bursts_start_runs_that_are_not_by_hand_and_go_on_while_the_lag_lasts(de
     airflow, world = demo.airflow, demo.world
     airflow.kill_component("triggerer")
     without = f"the trigger of {DAG} starts no run and tasks of {DAG} that wait do so for ever"
-    wait_until(
-        lambda: doctor(demo) == ("failed", f"no triggerer is alive: {without}"), "it to be missed", timeout=180
-    )
+    wait_until(lambda: doctor(demo) == ("failed", f"no triggerer is alive: {without}"), "it to be missed", timeout=180)
     airflow.start_component("triggerer")
     demo.deploy()
     wait_runs(demo, "asset_triggered")
