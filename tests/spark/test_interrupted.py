@@ -24,8 +24,16 @@ def hears_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def children(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
 def has_jvm(process: "subprocess.Popen[str]") -> bool:
-    return any("java" in child.name() for child in psutil.Process(process.pid).children(recursive=True))
+    return any("java" in child.name() for child in children(process))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def assert_one_clear_line(world: World, process: "subprocess.Popen[str]") -> None:
@@ -58,6 +66,19 @@ def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> Non
     wait_until(lambda: has_jvm(process), "a JVM", timeout=240)
     process.send_signal(signal.SIGINT)
     assert_one_clear_line(world, process)
+
+
+@pytest.mark.exhaustive
+def test_a_command_that_is_killed_while_spark_starts_leaves_no_jvm(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.produce(20)
+    process = world.start("run", "demo", "--master", "local[2]", spark=True)
+    wait_until(lambda: has_jvm(process), "a JVM", timeout=240)
+    started = children(process)  # the script of Spark's becomes the JVM
+    process.kill()
+    wait_until(lambda: all(map(has_ended, started)), "the JVM to end", timeout=240)
+    world.ok("retry", "demo")
+    world.assert_complete()
 
 
 @pytest.mark.exhaustive

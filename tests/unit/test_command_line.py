@@ -58,6 +58,35 @@ def test_no_command_imports_pandas_before_it_works_on_rows(name: str) -> None:
     assert "pandas" not in imported_by(name, "--help"), "pyarrow imports it when it makes an array of a list"
 
 
+@pytest.mark.parametrize(("words", "status"), [("--version", 0), ("nonsense", 2)])
+@pytest.mark.parametrize("daemon", [True, False])
+def test_the_process_ends_at_once_with_its_status_unless_a_thread_is_at_work(
+    words: str, status: int, *, daemon: bool
+) -> None:
+    program = (
+        "import atexit, os, threading\n"
+        "from tidemark.cli.__main__ import run\n"
+        "class Freed:\n"
+        "    def __del__(self, write=os.write): write(1, b'freed\\n')\n"
+        "atexit.register(print, 'registered')\n"
+        "kept = Freed()\n"
+        "last = lambda: (threading.main_thread().join(), print('thread', flush=True))\n"
+        f"threading.Thread(target=last, daemon={daemon}).start()\n"
+        "run()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, words], capture_output=True, text=True)
+    assert done.returncode == status
+    printed = [line for line in done.stdout.splitlines() if line in {"registered", "thread", "freed"}]
+    assert sorted(printed) == (["registered"] if daemon else ["freed", "registered", "thread"])
+    assert done.stderr.count("nonsense") == (status > 0)
+
+
+def test_a_process_whose_output_cannot_be_written_does_not_end_well() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "tidemark.cli", "--help"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode != 0
+
+
 def test_completing_the_name_of_a_command_imports_no_command() -> None:
     program = (
         "import atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
