@@ -69,13 +69,19 @@ def test_interrupted_while_spark_starts(make_world: Callable[..., World]) -> Non
 
 
 @pytest.mark.exhaustive
-def test_a_command_that_is_killed_while_spark_starts_leaves_no_jvm(make_world: Callable[..., World]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
+def test_no_jvm_is_left_of_a_command_that_ends_or_is_ended_while_spark_starts(
+    make_world: Callable[..., World], number: int | None
+) -> None:
     world = make_world()
     world.produce(20)
-    process = world.start("run", "demo", "--master", "local[2]", spark=True)
+    process = world.start("run", "demo", "--master", "local[2]", spark=True, preexec_fn=hears_ctrl_c)
     wait_until(lambda: has_jvm(process), "a JVM", timeout=240)
-    started = children(process)  # the script of Spark's becomes the JVM
-    process.kill()
+    started = children(process)  # Spark's script becomes the JVM
+    if number is not None:
+        process.send_signal(number)
+    process.communicate(timeout=240)
+    assert process.returncode == {None: 0, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[number]
     wait_until(lambda: all(map(has_ended, started)), "the JVM to end", timeout=240)
     world.ok("retry", "demo")
     world.assert_complete()
