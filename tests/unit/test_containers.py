@@ -252,7 +252,7 @@ def test_a_service_is_healthy_when_it_takes_connections_and_asking_costs_little(
 
 def test_the_services_of_airflow_share_one_image_by_name(compose: Any) -> None:
     services = built(compose["services"])
-    assert len(services) == 4
+    assert {"scheduler", "dag-processor", "triggerer"} < services.keys()
     assert distinct((service["build"], service.get("image")) for service in services.values()) == [
         (".", "tidemark-airflow")
     ]
