@@ -19,7 +19,7 @@ from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
-from tidemark.spark.job import cause_of
+from tidemark.spark.failures import cause_of
 from tidemark.spark.jobs import count_executors
 from tidemark.spark.masters import check_master, step_to_executors
 from tidemark.spark.probe import REST_S, Questions, look

@@ -30,7 +30,7 @@ from tidemark.sources.range_reader import RangeReader
 from tidemark.sources.spark import Reader, open_reader
 from tidemark.spark import ended
 from tidemark.spark.batches import arrow_batches
-from tidemark.spark.failures import carried_by, failure_from, failure_of
+from tidemark.spark.failures import carried_by, cause_of, failure_from, failure_of
 from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
 
@@ -214,10 +214,3 @@ def _status_of_jvm(error: Exception) -> int | None:
         return jvm.wait(JVM_ENDS_S if isinstance(error, Py4JNetworkError | ConnectionError) else 0)
     except subprocess.TimeoutExpired:
         return None
-
-
-def cause_of(error: Exception) -> str:
-    """Return the line of Spark's message that gives the cause, without the stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1].removeprefix("Caused by:").strip() if causes else lines[0])[:500]

@@ -21,7 +21,7 @@ from tidemark.sources.registry import connectors
 from tidemark.sources.settings import Connector
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of
-from tidemark.spark.job import cause_of
+from tidemark.spark.failures import cause_of
 from tidemark.spark.probe import Questions, look
 from tidemark.spark.remote import Remote
 
