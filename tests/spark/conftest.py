@@ -46,7 +46,7 @@ def warehouse(postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_world(
+def make_cluster_world(
     tmp_path: Path, database: str, warehouse: str, broker: Broker, spark_jars: Path, python_without_tidemark: Path
 ) -> Iterator[Callable[..., TableWorld]]:
     """A lake and a table fed from six partitions in one manifest: six tasks for two executors."""

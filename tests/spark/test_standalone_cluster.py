@@ -47,9 +47,9 @@ def start(world: TableWorld, master: str, *words: str, failpoint: str = "") -> "
 
 
 def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_itself(
-    make_world: Callable[..., TableWorld], mortal: SparkCluster
+    make_cluster_world: Callable[..., TableWorld], mortal: SparkCluster
 ) -> None:
-    world = make_world()
+    world = make_cluster_world()
     process = start(world, mortal.master, "run", "demo", failpoint="stage.mid:stop")
     wait_stopped(process, timeout=START)
     assert len(packages(mortal)) == 2, "each executor was sent the package"
@@ -64,9 +64,9 @@ def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_
 
 
 def test_logic_and_decoders_of_two_formats_work_on_executors_that_have_none_of_their_files(
-    make_world: Callable[..., TableWorld], cluster: SparkCluster
+    make_cluster_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
-    world = make_world()
+    world = make_cluster_world()
     with_logic_and_avro(world)
     process = start(world, cluster.master, "run", "demo")
     _, printed = end(process)
@@ -87,8 +87,8 @@ def assert_not_told(world: TableWorld, cluster: SparkCluster) -> None:
     assert [path for path in seen if password in path.read_bytes()] == []
 
 
-def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], cluster: SparkCluster) -> None:
-    world = make_world()
+def test_the_doctor_asks_every_executor(make_cluster_world: Callable[..., TableWorld], cluster: SparkCluster) -> None:
+    world = make_cluster_world()
     world.lake.mkdir()
     process = start(world, cluster.master, "doctor", "demo", "--json")
     out, printed = end(process)
@@ -101,9 +101,9 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
 
 
 def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
-    make_world: Callable[..., TableWorld], cluster: SparkCluster
+    make_cluster_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
-    world = make_world()
+    world = make_cluster_world()
     process = start(world, cluster.master, "run", "demo", failpoint="stage.mid:kill9")
     process.communicate(timeout=START)
     assert process.returncode == -signal.SIGKILL
@@ -117,12 +117,12 @@ def test_a_driver_that_dies_leaves_executors_that_do_no_harm(
 
 def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
     airflow_world: AirflowWorld,
-    make_world: Callable[..., TableWorld],
+    make_cluster_world: Callable[..., TableWorld],
     cluster: SparkCluster,
     warehouse: str,
 ) -> None:
     demo, airflow = airflow_world, airflow_world.airflow
-    world = make_world()
+    world = make_cluster_world()
     world.dsn, demo.world = demo.world.dsn, world
     parts = {key: str(value) for key, value in conninfo_to_dict(warehouse).items()}
     airflow.create_connection(
@@ -145,8 +145,8 @@ def test_the_spark_connection_of_airflow_decides_and_may_name_a_cluster(
         airflow.create_connection("spark_default", "spark", "local[2]")
 
 
-def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., TableWorld]) -> None:
-    world = make_world()
+def test_a_master_that_is_not_there_is_said_at_once(make_cluster_world: Callable[..., TableWorld]) -> None:
+    world = make_cluster_world()
     started = time.monotonic()
     process = start(world, f"spark://127.0.0.1:{free_port()}", "run", "demo")
     _, printed = end(process)
@@ -158,9 +158,9 @@ def test_a_master_that_is_not_there_is_said_at_once(make_world: Callable[..., Ta
 
 
 def test_a_cluster_without_room_ends_the_attempt_instead_of_keeping_it_for_ever(
-    make_world: Callable[..., TableWorld], cluster: SparkCluster
+    make_cluster_world: Callable[..., TableWorld], cluster: SparkCluster
 ) -> None:
-    world = make_world(**{"spark.executor.memory": "2g"})  # a worker has one
+    world = make_cluster_world(**{"spark.executor.memory": "2g"})  # a worker has one
     program = "from tidemark.spark import jobs; jobs.PATIENCE_S = 5; from tidemark.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "run", "demo", "--master", cluster.master],

@@ -50,9 +50,9 @@ def assert_nothing_runs(cluster: Cluster) -> None:
 
 
 def test_an_executor_that_dies_is_replaced_and_a_replay_makes_the_same(
-    make_world: Callable[..., TableWorld], cluster: Cluster
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
 ) -> None:
-    world = make_world(**cluster.conf)
+    world = make_cluster_world(**cluster.conf)
     process = start(world, cluster, "run", "demo", failpoint="stage.mid:stop")
     wait_stopped(process, timeout=START)
     killed = cluster.executors()
@@ -69,9 +69,9 @@ def test_an_executor_that_dies_is_replaced_and_a_replay_makes_the_same(
 
 
 def test_a_driver_that_dies_leaves_executors_that_end_and_a_retry_ships_logic_and_decoders_again(
-    make_world: Callable[..., TableWorld], cluster: Cluster
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
 ) -> None:
-    world = make_world(**cluster.conf)
+    world = make_cluster_world(**cluster.conf)
     with_logic_and_avro(world)
     process = start(world, cluster, "run", "demo", failpoint="stage.mid:kill9")
     process.communicate(timeout=START)
@@ -82,8 +82,8 @@ def test_a_driver_that_dies_leaves_executors_that_end_and_a_retry_ships_logic_an
     assert_nothing_runs(cluster)
 
 
-def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], cluster: Cluster) -> None:
-    world = make_world(**cluster.conf)
+def test_the_doctor_asks_every_executor(make_cluster_world: Callable[..., TableWorld], cluster: Cluster) -> None:
+    world = make_cluster_world(**cluster.conf)
     world.lake.mkdir()
     findings = json.loads(succeed(world, cluster, "doctor", "demo", "--json"))
     assert {finding["severity"] for finding in findings if finding["check"].startswith("executor")} == {"ok"}
@@ -91,13 +91,15 @@ def test_the_doctor_asks_every_executor(make_world: Callable[..., TableWorld], c
     assert list(world.lake.iterdir()) == []
 
 
-def test_the_doctor_names_what_is_missing_before_a_run(make_world: Callable[..., TableWorld], cluster: Cluster) -> None:
+def test_the_doctor_names_what_is_missing_before_a_run(
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
+) -> None:
     missing = {
         YarnCluster: ({"spark.pyspark.python": "/nowhere/python"}, "/nowhere/python"),
         KubernetesCluster: ({"spark.kubernetes.namespace": FORBIDDEN}, "pods is forbidden"),
     }
     conf, words = missing[type(cluster)]
-    world = make_world(**{**cluster.conf, **conf})
+    world = make_cluster_world(**{**cluster.conf, **conf})
     process = start(world, cluster, "doctor", "demo", "--json")
     out, printed = end(process)
     assert process.returncode == 1, out + printed
@@ -105,8 +107,10 @@ def test_the_doctor_names_what_is_missing_before_a_run(make_world: Callable[...,
     assert (failed["check"], words in failed["message"], bool(failed["next_step"])) == ("executors", True, True), failed
 
 
-def test_a_cluster_without_room_ends_the_attempt(make_world: Callable[..., TableWorld], cluster: Cluster) -> None:
-    world = make_world(**{**cluster.conf, "spark.executor.memory": "2500m"})
+def test_a_cluster_without_room_ends_the_attempt(
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
+) -> None:
+    world = make_cluster_world(**{**cluster.conf, "spark.executor.memory": "2500m"})
     process = subprocess.Popen(
         [sys.executable, "-c", IMPATIENT, "run", "demo", "--master", cluster.master],
         env=world.environment(SPARK_LOCAL_IP="127.0.0.1", **cluster.environment),
