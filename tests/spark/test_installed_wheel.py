@@ -78,6 +78,7 @@ decode: {format: json, schema: id BIGINT NOT NULL}
 event_time: {on_invalid: source_timestamp}
 """
 EXTRA_OF_EXAMPLES = {
+    "azure.yaml": "azure",
     "delta.yaml": "delta",
     "iceberg.yaml": "iceberg",
     "order_changes_in_a_lake.yaml": "iceberg",
@@ -87,6 +88,7 @@ EXTRA_OF_EXAMPLES = {
 }
 NEEDS_EXTRA = {
     "avro": "sinks: [{files: {root: lake, format: avro}}]\n",
+    "azure": "sinks: [{files: {root: 'abfss://lake@account.dfs.core.windows.net/prices'}}]\n",
     "connect": "spark: {engine: connect}\nsinks: [{files: {root: lake}}]\n",
     "delta": "sinks: [{delta: {location: prices}}]\n",
     "hive": "sinks: [{iceberg: {catalog: hive, connection: hive, table: a.prices, warehouse: w}}]\n",

@@ -39,6 +39,18 @@ def test_a_short_file_loads_with_the_documented_defaults(write: Write) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "name", ["executor.secretKeyRef.AIRFLOW_CONN_A", "driver.secretKeyRef.X", "executor.secrets.s"]
+)
+def test_a_property_may_name_a_secret_of_kubernetes_but_not_hold_one(write: Write, name: str) -> None:
+    file = "pipeline: flights\nspark: {conf: {%s: 'tidemark:KEY'}}"
+    key = f"spark.kubernetes.{name}"
+    loaded = load(write(changed(("pipeline: flights", file % key))), {})
+    assert loaded.spark.conf == {key: "tidemark:KEY"}
+    held = changed(("pipeline: flights", file % "spark.kubernetes.secretKeyRef.a"))
+    assert "is not allowed: properties are seen in process lists" in problems(write(held))[0]
+
+
 def test_the_order_parts_are_plain_json(write: Write) -> None:
     pipeline = load(write(changed(("  field: at", "  field: at\n  allowed_lateness: PT1H30M\n  max_ahead: 0s"))), {})
     parts = [pipeline.decode.order(), pipeline.event_time.order(), pipeline.sinks[0].order()]

@@ -12,6 +12,7 @@ those that ``decode``, ``transform`` and ``code`` name.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, timedelta
 from enum import StrEnum
@@ -80,10 +81,14 @@ else:
     Decode = Annotated[_Single, WrapValidator(_decode, json_schema_input_type=_Single | _Entries)]
 
 
+# Its value is the name of a secret of Kubernetes and a key in it, or a path, not what the secret holds.
+_NAMES_A_SECRET = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.(?:secretKeyRef|secrets)\.")
+
+
 def _conf_key(key: str) -> str:
     if not key.startswith("spark."):
         raise wrong("must be a Spark property, which starts with spark.")
-    if problem := Spark.problem_with_key(key.lower()):
+    if not _NAMES_A_SECRET.match(key) and (problem := Spark.problem_with_key(key.lower())):
         raise wrong(f"is not allowed: {problem}")
     return key
 
