@@ -28,7 +28,7 @@ def other():
 
 other()
 """
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 
 @contextmanager
@@ -103,7 +103,6 @@ def test_tasks_that_wait_take_no_slot_and_go_on_once_after_their_triggerer_was_k
     world.assert_complete()
 
 
-@pytest.mark.thorough
 def test_a_database_that_is_away_for_a_while_fails_no_task_that_waits(airflow_world: AirflowWorld) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.produce(20)
@@ -134,7 +133,6 @@ def test_a_database_that_is_away_for_a_while_fails_no_task_that_waits(airflow_wo
     assert demo.instance(run_id, "close")["try_number"] == 1
 
 
-@pytest.mark.thorough
 def test_without_a_triggerer_a_pipeline_that_does_not_defer_waits_in_its_slot(airflow_world: AirflowWorld) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings["airflow"] = {"deferrable": False}

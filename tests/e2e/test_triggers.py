@@ -44,7 +44,8 @@ def wait_runs(demo: AirflowWorld, *run_types: str) -> None:
         and all(run["state"] in FINAL for run in demo.airflow.runs(DAG)),
         f"the end of runs {run_types}", timeout=300, interval=1,
     )  # fmt: skip
-    assert {run["state"] for run in demo.airflow.runs(DAG)} == {"success"}, demo.logs(
+    # a busy Airflow may have queued one more since
+    assert {run["state"] for run in demo.airflow.runs(DAG)} & {*FINAL} == {"success"}, demo.logs(
         demo.airflow.runs(DAG)[0]["dag_run_id"]
     )
 
