@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,25 @@ def test_the_last_audit_and_the_last_deep_one_are_kept(world: World) -> None:
     assert newest[0]
     assert newest[1] > 0
     assert before == (False, 0)
+
+
+def test_the_newest_hundred_audits_of_each_depth_are_kept(world: World) -> None:
+    world.produce(4)
+    world.ok("run", "demo")
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    with world.context().database as database:
+        for number in [*range(1, 104), 0]:  # one that began before all others ends last
+            database.audits.store(
+                "demo", began + timedelta(hours=number), deep=bool(number % 103), differences=number, first=[]
+            )
+        kept = database.audits.history("demo", 1000)
+        last = database.audits.last("demo")
+        with database.transaction():
+            database.pipelines.rename("demo", "renamed")
+        assert database.audits.history("renamed", 1000) == kept
+    assert [row["differences"] for row in kept if row["deep"]] == [*range(102, 2, -1)]
+    assert [row["differences"] for row in kept if not row["deep"]] == [103, 0]
+    assert [(row["deep"], row["differences"]) for row in last] == [(False, 103), (True, 102)]
 
 
 def test_the_database_keeps_a_few_differences_of_an_audit_in_short_lines(world: World) -> None:

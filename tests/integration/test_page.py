@@ -1126,10 +1126,15 @@ def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     published = json.loads(printed(world, "objects", "demo", "--json"))
+    assert printed(world, "audit", "demo") == ""
+    assert 'id="audits"' not in ask().get("/pipelines/demo").text
     for each in published:
         Path(each["path"]).unlink()
     differences = json.loads(printed(world, "audit", "demo", "--json"))
     page = ask().get("/pipelines/demo").text
+    earlier = page.partition('id="audits"')[2].partition("</details>")[0]
+    assert "The last 2 audits, 1 with differences" in earlier
+    assert re.findall(r'data-name="differences">(\d+)<', earlier) == [str(len(differences)), "0"]
     assert '<a href="#audit-1">named below</a>' in page
     named = page.partition('id="audit-1"')[2].partition("</details>")[0]
     assert f'<a href="{MANIFESTS}/1">manifest 1</a>: ' in named

@@ -10,8 +10,7 @@ from tidemark.database.statements import Part, Row
 
 class Audits(Part):
     def store(self, pipeline_name: str, began: datetime, *, deep: bool, differences: int, first: Sequence[Row]) -> None:
-        """Store the result of an audit, unless one that began later is stored. ``first`` has manifest_id, what and
-        next_step of the first differences."""
+        """Store the result of an audit. ``first`` has manifest_id, what and next_step of the first differences."""
         values = {"began": began, "differences": differences, "first_differences": Jsonb(list(first))}
         self._sql.rows("store_audit", pipeline_name=pipeline_name, deep=deep, actor=self._sql.actor, **values)
 
@@ -19,6 +18,10 @@ class Audits(Part):
         """Return the last audit and the last ``deep`` one, newest first: at, actor, deep, differences,
         first_differences."""
         return self._sql.rows("last_audits", pipeline_name=pipeline_name)
+
+    def history(self, pipeline_name: str, limit: int) -> list[Row]:
+        """Return the newest audits, newest first: at, actor, deep, differences. 100 of each depth are kept."""
+        return self._sql.rows("audit_history", pipeline_name=pipeline_name, limit=limit)
 
     def note_missing(
         self,

@@ -650,17 +650,22 @@ GROUP BY part, sink
 HAVING (sum(manifests), sum(read), sum(written), sum(dead_lettered), sum(late)) <> (0, 0, 0, 0, 0);
 
 -- name: store_audit
--- Stores nothing for a pipeline that was never planned.
-INSERT INTO last_audit (pipeline, deep, at, actor, differences, first_differences)
+-- Stores nothing for a pipeline that was never planned. The newest 100 of each depth are kept.
+WITH too_old AS (
+    DELETE FROM audit WHERE pipeline = %(pipeline_name)s AND deep = %(deep)s AND at <= (
+        SELECT at FROM audit WHERE pipeline = %(pipeline_name)s AND deep = %(deep)s ORDER BY at DESC OFFSET 99 LIMIT 1))
+INSERT INTO audit (pipeline, deep, at, actor, differences, first_differences)
 SELECT name, %(deep)s, %(began)s, %(actor)s, %(differences)s, %(first_differences)s
 FROM pipeline WHERE name = %(pipeline_name)s
-ON CONFLICT (pipeline, deep) DO UPDATE
-SET at = excluded.at, actor = excluded.actor, differences = excluded.differences,
-    first_differences = excluded.first_differences
-WHERE last_audit.at <= excluded.at;
+ON CONFLICT (pipeline, deep, at) DO NOTHING;
 
 -- name: last_audits
-SELECT at, actor, deep, differences, first_differences FROM last_audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC;
+SELECT at, actor, deep, differences, first_differences FROM (
+    SELECT DISTINCT ON (deep) * FROM audit WHERE pipeline = %(pipeline_name)s ORDER BY deep, at DESC) newest
+ORDER BY at DESC;
+
+-- name: audit_history
+SELECT at, actor, deep, differences FROM audit WHERE pipeline = %(pipeline_name)s ORDER BY at DESC LIMIT %(limit)s;
 
 -- name: note_failed_task
 -- Once a last try has failed, retry_at stays NULL: the first try of the next run must not hide that.

@@ -315,6 +315,7 @@ def pipeline(
         "lost": any(part.log_start > part.planned for part in lag.parts or ())
         or any(f"error={DataLost('').code}" in problem.what for problem in view.problems),
         "lacking": content.lacking(database, name),
+        "audits": database.audits.history(name, PAGE),
     }
     return page(request, "pipeline.html", values)
 

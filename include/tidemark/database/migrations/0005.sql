@@ -45,6 +45,10 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- The newest audits are kept, not only the last one of each depth.
+ALTER TABLE last_audit RENAME TO audit;
+ALTER TABLE audit DROP CONSTRAINT last_audit_pkey, ADD PRIMARY KEY (pipeline, deep, at);
+
 -- As before, without the archive.
 CREATE OR REPLACE FUNCTION rename_pipeline(old_name text, new_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = tidemark AS $$
@@ -64,7 +68,7 @@ BEGIN
     UPDATE success_file SET pipeline = new_name WHERE pipeline = old_name;
     DELETE FROM hour WHERE pipeline = old_name;
     UPDATE done_sum SET pipeline = new_name WHERE pipeline = old_name;
-    UPDATE last_audit SET pipeline = new_name WHERE pipeline = old_name;
+    UPDATE audit SET pipeline = new_name WHERE pipeline = old_name;
     UPDATE stream_folders SET pipeline = new_name WHERE pipeline = old_name;
     UPDATE stream_folders SET shared_with = array_replace(shared_with, old_name, new_name)
     WHERE old_name = ANY (shared_with);
