@@ -159,7 +159,7 @@ class Template:
                 "with a file of its own, or give this file a shorter name")  # fmt: skip
         if not _IN_A_NAME.fullmatch(topic):
             raise wrong_at(KEY, f"cannot name a pipeline after topic {topic!a}, which has more than letters, digits, "
-                "., _ and -: read it with a file of its own")  # fmt: skip
+                "., _ and -: read it with a file of its own; if it is a pattern, write it as topics_regex")  # fmt: skip
         if differs is None and topic in self.differences:
             raise wrong_at((KEY, topic), "is empty: write what differs below it, {} for nothing, or false to leave "
                 "the topic out")  # fmt: skip
