@@ -1,4 +1,4 @@
-"""Five faults among 28 pipelines, as the person on call meets them: from the first screen of the page to the way out.
+"""Six faults among 28 pipelines, as the person on call meets them: from the first screen of the page to the way out.
 
 Of each fault the test counts the words up to the cause and the screens to it, and does what the page says: it copies
 the commands by their buttons, and runs them.
@@ -7,6 +7,9 @@ the commands by their buttons, and runs them.
 import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,14 +36,14 @@ from tidemark.spark import engines
 
 pytestmark = pytest.mark.timeout(900)
 WINDOWS = {"wide": (1440, 900), "phone": (375, 812)}
-OTHERS = 23  # pipelines that are ok
+OTHERS = 22  # pipelines that are ok
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"
-FIVE = "clicks", "customers", "orders", "payments", "invoices"
+FAULTY = "clicks", "customers", "orders", "refunds", "payments", "invoices"
 
 
 @dataclass
 class OnCall:
-    """28 pipelines that have run once, in one manifest database; five of them get a fault each."""
+    """28 pipelines that have run once, in one manifest database; six of them get a fault each."""
 
     airflow: Airflow
     pipelines: Path
@@ -68,15 +71,18 @@ class OnCall:
             producer.produce(name, value, partition=0)
         assert producer.flush(30) == 0
 
-    def tidemark(self, *words: str) -> Result:
+    def environment(self) -> dict[str, str]:
         own = {
             "TIDEMARK_DB": self.airflow.env["TIDEMARK_DB"], "TIDEMARK_PIPELINES": str(self.pipelines),
             "TIDEMARK_HOME": self.airflow.env["TIDEMARK_HOME"], "TIDEMARK_SPARK_JARS": str(self.spark_jars),
             "AIRFLOW_CONN_WAREHOUSE": self.warehouse,
         }  # fmt: skip
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
+        return {**inherited, **own}
+
+    def tidemark(self, *words: str) -> Result:
         with mock.patch.object(engines, "stage_in", without_spark):
-            return CliRunner().invoke(main.main, words, env={**inherited, **own}, catch_exceptions=False)
+            return CliRunner().invoke(main.main, words, env=self.environment(), catch_exceptions=False)
 
     def ok(self, *words: str) -> str:
         done = self.tidemark(*words)
@@ -112,11 +118,11 @@ def on_call(
         postgres.temporary_database("warehouse") as warehouse,
     ):
         made = OnCall(airflow, airflow_world.pipelines, tmp_path / "lake", broker, far, warehouse, spark_jars)
-        broker.create_topics([name for name in (*FIVE, *others) if name != "payments"], 1, {"retention.ms": "-1"})
+        broker.create_topics([name for name in (*FAULTY, *others) if name != "payments"], 1, {"retention.ms": "-1"})
         far.create_topic("payments", 1, {"retention.ms": "-1"})
         airflow.create_connection("warehouse", **postgres_connection(warehouse))
         table = {"connection": "warehouse", "table": "customers", "key": ["n"], "order_by": "n", "auto_create": True}
-        for name in (*FIVE, *others):
+        for name in (*FAULTY, *others):
             made.write(name, **({"sinks": [{"postgres": table}]} if name == "customers" else {}))
             made.produce(name, *map(row, range(40)))
             made.ok("run", name)
@@ -165,6 +171,14 @@ def stop_broker(on_call: OnCall) -> None:
     on_call.tidemark("run", "payments")
 
 
+def kill_worker(on_call: OnCall) -> None:
+    on_call.produce("refunds", *map(row, range(40, 60)))
+    armed = {**on_call.environment(), "TIDEMARK_FAILPOINT": "attempt.started:kill9"}
+    command = [sys.executable, "-m", "tidemark.cli", "run", "refunds"]
+    done = subprocess.run(command, env=armed, capture_output=True, start_new_session=True)
+    assert done.returncode == -signal.SIGKILL
+
+
 def delete_file(on_call: OnCall) -> None:
     Path(on_call.ok("objects", "invoices").splitlines()[0]).unlink()
     on_call.tidemark("audit", "invoices")
@@ -177,6 +191,7 @@ FAULTS = {
         send_what_cannot_be_decoded, "one task has 11 records that cannot be used, and max_dead_letters is 5%",
         "orders-0 offset 60", lambda on_call: on_call.write("orders", max_dead_letters="50%"),
     ),
+    "refunds": Fault(kill_worker, "the process of attempt 1 is dead", "refunds-0"),
     "payments": Fault(stop_broker, "Kafka does not answer within", "127.0.0.1:", lambda on_call: on_call.far.start()),
     "invoices": Fault(delete_file, "raw/invoices/2026/01/01/", "manifest"),
 }  # fmt: skip
@@ -225,7 +240,7 @@ def copied_commands(window: Any, name: str) -> list[str]:
     return commands
 
 
-def test_each_of_five_faults_is_found_and_mended_from_the_list(on_call: OnCall, page: Any, picture: Picture) -> None:
+def test_each_of_six_faults_is_found_and_mended_from_the_list(on_call: OnCall, page: Any, picture: Picture) -> None:
     for fault in FAULTS.values():
         fault.happen(on_call)
     on_call.airflow.parse()
