@@ -22,7 +22,7 @@ help:
 ##   make unit    the tests that need no service, about a minute (make test-all has the longest of them)
 ##   make test    every feature's main road and one kill of every kind of sink, on real services; about 10 minutes on 2 cores
 ##   make test-ci   as CI: make test, and each other test with its first parameters, but not those of tests/long.txt;
-##                  about 20 minutes (test-more: without what make test runs)
+##                  about 30 minutes (test-more: without what make test runs)
 ##   make test-all  all tests but those of test-faults, an hour: before each merge and release
 ##   make test WORKERS=6   with six processes of tests instead of four (all targets but make unit)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-ci, test-all too)
