@@ -363,7 +363,7 @@ def takes_quotes(make: Callable[[], S3Example]) -> None:
     """The store that a proxy shall make strict must take an ETag with its quotes itself."""
     store = with_success_files(make()).output.store
     store.put("quoted", b"1")
-    taken = store._put_where("quoted", b"2", IfMatch=store._head("quoted")["ETag"])
+    taken = store._put_where("quoted", b"2", IfMatch=f'"{store._attributes("quoted").etag}"')
     store.delete(["quoted"])
     if not taken:
         pytest.skip("this store takes no ETag with its quotes")

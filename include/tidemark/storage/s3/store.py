@@ -1,19 +1,14 @@
 """A lake root in a bucket. S3 has no rename, so objects are staged, and then the store copies them to their keys. Large
 objects are uploaded to their keys instead, and the uploads are completed later (``uploads.py``).
-
-If the answer to a request is lost, the outcome is looked up. Data is compared by size, a record by its bytes. For
-``put_if_absent`` each request carries a unique mark, which shows whose request created the object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from copy import copy
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from io import BufferedReader, BytesIO
 from itertools import islice
 from os.path import commonpath
-from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
@@ -21,10 +16,18 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from tidemark.connections.lookup import Lookup
-from tidemark.errors import TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.paths import RECORDS
-from tidemark.storage.answers import Pieces, check_conditions, move_at_once, not_moved, settled
-from tidemark.storage.base import Move
+from tidemark.storage.remote import (
+    END_BYTES,
+    MIB,
+    READ_BYTES,
+    Attributes,
+    Pieces,
+    RemoteStore,
+    check_conditions,
+    not_moved,
+)
 from tidemark.storage.s3.address import S3
 from tidemark.storage.s3.client import (
     COPIES,
@@ -39,31 +42,27 @@ from tidemark.storage.s3.client import (
 )  # fmt: skip
 from tidemark.storage.s3.uploads import PART_BYTES, UPLOADED_BYTES, Note, is_note, note_of, send_parts
 
-MIB = 1024 * 1024
 MULTIPART_BYTES = 64 * MIB  # an object of this size or more is put and copied in parts
 STAGED_AT_ONCE = 8  # objects by one task; there are as many tasks as cores
-IN_MEMORY = MIB  # most bytes in memory of a file that is being written; a task may have many open
-END_BYTES = 64 * 1024  # the end of an object is requested first, because readers of Parquet begin there
-READ_BYTES = MIB  # requested at once when an object is read piece by piece
 DELETED_AT_ONCE = 1000  # most keys that one request may name
 WRITER = "tidemark-writer"
 
 
-class S3Store:
+class S3Store(RemoteStore):
     """A store in a prefix of a bucket; ``settings`` are the keys of a sink's ``s3``, and ``connection``.
 
     ``multipart_bytes`` is at least 5 MiB, the smallest part that S3 accepts.
     """
 
     at_once = STAGED_AT_ONCE
+    requests_at_once = COPIES
     uploads_from: float = UPLOADED_BYTES
 
     def __init__(
         self, root: str, settings: Mapping[str, Any], lookup: Lookup, *, multipart_bytes: int = MULTIPART_BYTES
     ) -> None:
-        self.root = root
         self._bucket, _, prefix = root.removeprefix(S3).partition("/")
-        self._prefix = f"{prefix}/" if prefix else ""
+        super().__init__(root, f"{prefix}/" if prefix else "")
         self._settings = settings
         self._lookup = lookup
         parts = min(PART_BYTES, multipart_bytes)
@@ -79,18 +78,22 @@ class S3Store:
         with translated("reach", self.root):
             return client(access(self._settings, self._lookup))
 
-    def _at(self, key: str) -> dict[str, str]:
-        if key.startswith("/") or ".." in key.split("/"):
-            raise WorkFailed(f"the key {key} leaves the lake root {self.root}", next_step="this is a defect; report it")
-        return {"Bucket": self._bucket, "Key": f"{self._prefix}{key}"}
+    def _root_of(self, prefix: str) -> str:
+        return f"{S3}{self._bucket}/{prefix}".rstrip("/")
 
-    def _uri(self, key: str) -> str:
-        return f"{self.root}/{key}"
+    def _connect(self) -> None:
+        self._client  # noqa: B018 - a cached property
+
+    def _translated(self, what: str, uri: str) -> AbstractContextManager[None]:
+        return translated(what, uri)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._name(key)}
 
     def check(self, *, replaces: bool = False) -> None:
         """Check conditional writes. Begin and abort an upload, because that needs a permission of its own."""
         key = f"{RECORDS}/_probe-{uuid4().hex}"
-        self._abort(self._at(key)["Key"], self._begin(key))
+        self._abort(self._name(key), self._begin(key))
         check_conditions(self, key, (lambda: self._spares(key)) if replaces else None)
 
     def _spares(self, key: str) -> bool:
@@ -99,45 +102,19 @@ class S3Store:
         with translated("write", self._uri(key)):
             return not any(self._put_where(key, b"fourth", IfMatch=etag) for etag in ("0" * 32, f'"{"0" * 32}"'))
 
-    def around(self) -> Iterator["S3Store"]:
-        """Yield the stores of the shorter prefixes, with the same client; the last is that of the whole bucket."""
-        parts = self._prefix.rstrip("/").split("/")
-        for count in range(len(parts) - 1 if self._prefix else -1, -1, -1):
-            outer = copy(self)
-            outer._prefix = "".join(f"{part}/" for part in parts[:count])
-            outer.root = f"{S3}{self._bucket}/{outer._prefix}".rstrip("/")
-            yield outer
-
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Create the object, or return False if the key exists; after a lost answer the mark shows the outcome."""
-        mark = uuid4().hex
-        with self._settling("create", key, lambda: self._writer(key) == mark):
-            try:
-                self._put(key, content, IfNoneMatch="*", Metadata={WRITER: mark})
-            except ClientError as refused:
-                if code_of(refused) not in ("PreconditionFailed", "412"):
-                    raise
-                return self._writer(key) == mark  # true if boto3 sent the request again after a lost answer
-        return True
-
-    def put(self, key: str, content: bytes) -> None:
-        """Write the object; an existing object is replaced."""
-        with self._settling("write", key, lambda: self.get(key) == content):
-            self._put(key, content)
-
-    def replace(self, key: str, before: bytes | None, content: bytes) -> bool:
-        """Put the object, or return False if its content is not ``before``; after a lost answer, look it up."""
-        current, etag = self._content_and_etag(key)
-        if current != before:
+    def _create(self, key: str, content: bytes, mark: str) -> bool:
+        try:
+            self._put(key, content, IfNoneMatch="*", Metadata={WRITER: mark})
+        except ClientError as refused:
+            if code_of(refused) not in ("PreconditionFailed", "412"):
+                raise
             return False
-        with self._settling("write", key, lambda: self.get(key) == content):
-            # boto3 may have sent the request again after a lost answer
-            if not self._put_over(key, etag, content) and self.get(key) != content:
-                return False
         return True
+
+    def _write(self, key: str, content: bytes) -> None:
+        self._put(key, content)
 
     def _put_over(self, key: str, etag: str, content: bytes) -> bool:
-        """Put the object only if the present one has this ETag (empty: if there is none); return whether it was put."""
         if not etag:
             return self._put_where(key, content, IfNoneMatch="*")
         # Ceph 16 accepts only an ETag without quotes; the other stores that are tested accept both forms.
@@ -158,55 +135,37 @@ class S3Store:
     def _is_still(self, key: str, etag: str) -> bool:
         """Return whether the object still has this ETag. If so, a store that refused the request needs the ETag in the
         other form, or supports none."""
-        head = self._head(key)
-        return head is not None and str(head["ETag"]).strip('"') == etag
+        attributes = self._attributes(key)
+        return attributes is not None and attributes.etag == etag
 
     def _put(self, key: str, content: bytes | BinaryIO, **more: Any) -> None:
         self._client.put_object(**self._at(key), Body=content, **self._encryption, **more)
 
-    @contextmanager
-    def _settling(self, what: str, key: str, is_done: Callable[[], bool]) -> Iterator[None]:
-        """Translate errors like ``translated``. If a request gets no answer, ask ``is_done``; if it was done, there is
-        no error."""
-        with settled(is_done), translated(what, self._uri(key)):
-            yield
-
-    def _writer(self, key: str) -> str | None:
-        head = self._head(key)
-        return None if head is None else head["Metadata"].get(WRITER)
-
-    def _head(self, key: str) -> Any:
+    def _attributes(self, key: str) -> Attributes | None:
+        """Return the attributes of an object, its ETag without quotes; None if it does not exist."""
         with translated("look at", self._uri(key)):
             try:
-                return self._client.head_object(**self._at(key))
+                head = self._client.head_object(**self._at(key))
             except ClientError as refused:
                 if is_gone(refused):
                     return None
                 raise
+        return Attributes(
+            int(head["ContentLength"]), str(head.get("ETag", "")).strip('"'), head["Metadata"].get(WRITER)
+        )
 
-    @contextmanager
-    def create(self, key: str, final: str | None = None) -> Iterator[BinaryIO]:
-        """Yield a file to write and read back, in memory or, if it is large, in a temporary folder of this machine.
+    def _stage(self, key: str, final: str | None, file: BinaryIO, size: int) -> None:
+        if final is not None and size >= self.uploads_from:
+            self._upload(key, final, file, size)
+        else:
+            super()._stage(key, final, file, size)
 
-        The object, or the upload, is created at the end of the block, which may be in another thread; not after an
-        error.
-        """
-        client = self._client  # created by the thread that begins, so that threads that end do not each create one
-        with SpooledTemporaryFile(IN_MEMORY) as spooled:
-            file = cast("BinaryIO", spooled)
-            yield file
-            size = file.seek(0, 2)
-            file.seek(0)
-            if final is not None and size >= self.uploads_from:
-                self._upload(key, final, file, size)
-                return
-            with self._settling("stage", key, lambda: self.size(key) == size):
-                if size < self._transfer.multipart_threshold:
-                    self._put(key, file)
-                else:
-                    at = self._at(key)
-                    extra = self._encryption
-                    client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
+    def _write_file(self, key: str, file: BinaryIO, size: int) -> None:
+        if size < self._transfer.multipart_threshold:
+            self._put(key, file)
+        else:
+            at, extra = self._at(key), self._encryption
+            self._client.upload_fileobj(file, *at.values(), ExtraArgs=extra, Config=self._transfer)
 
     def _upload(self, staged: str, key: str, file: BinaryIO, size: int) -> None:
         """Write a note about an upload, begin it, and send its parts; after an error abort it, if possible."""
@@ -221,16 +180,12 @@ class S3Store:
             self.put(note_of(staged), Note(key, begun, parts).content())
         except TidemarkError:
             with suppress(TidemarkError):
-                self._abort(self._at(key)["Key"], begun)
+                self._abort(self._name(key), begun)
             raise
 
     def _begin(self, key: str) -> str:
         with translated("begin an upload of", self._uri(key)):
             return str(self._client.create_multipart_upload(**self._at(key), **self._encryption)["UploadId"])
-
-    def get(self, key: str) -> bytes | None:
-        content, _ = self._content_and_etag(key)
-        return content
 
     def _content_and_etag(self, key: str) -> tuple[bytes | None, str]:
         """Return (content, ETag without its quotes); (None, "") if the object does not exist."""
@@ -263,36 +218,12 @@ class S3Store:
             answer = self._client.get_object(**self._at(key), Range=f"bytes={start}-{end - 1}")
             return cast("bytes", answer["Body"].read())
 
-    def size(self, key: str) -> int | None:
-        head = self._head(key)
-        return None if head is None else int(head["ContentLength"])
-
-    def has(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether each key has an object of the given size in bytes."""
-        with ThreadPoolExecutor(COPIES) as pool:
-            return list(pool.map(self.size, sizes)) == list(sizes.values())
-
-    def move_each(self, moves: Iterable[Move], before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Move up to 16 objects at once. If a move or ``before`` raises, running moves end and no other starts."""
-        move_at_once(COPIES, self.move, moves, before, after)
-
-    def move(self, staged: str, key: str, size: int) -> None:
-        """Copy a staged object to its key, or complete its upload, and check the size there. The staged object is
-        removed later, with its folder.
-
-        May be repeated: it is done if nothing is staged and the key has ``size`` bytes.
-        """
-        failed: TidemarkError | None = None
-        try:
-            failed = self._copy(staged, key, size)
-            if failed and (note := Note.parse(self.get(note_of(staged)))):
-                failed = self._complete(note, key)
-        except Unavailable as unknown:
-            failed = unknown
-        actual = self.size(key)
-        if actual != size:
-            what = f"{self._uri(key)} has {actual or 0:,} bytes instead of {size:,} after it was put there"
-            raise failed or not_moved(what)
+    def _put_at(self, staged: str, key: str, size: int) -> TidemarkError | None:
+        """Copy a staged object to its key, or complete its upload."""
+        failed = self._copy(staged, key, size)
+        if failed and (note := Note.parse(self.get(note_of(staged)))):
+            return self._complete(note, key)
+        return failed
 
     def _copy(self, staged: str, key: str, size: int) -> TidemarkError | None:
         """Copy a staged object. Return an error if nothing is staged: it may have been copied before. Else None."""
@@ -341,13 +272,10 @@ class S3Store:
                 return False
         return True
 
-    def sync(self, keys: Iterable[str]) -> None:
-        """Do nothing: an object that S3 has confirmed is durable."""
-
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, and unfinished uploads to their keys; a missing object is not an error."""
         removed = list(keys)
-        names = [self._at(key)["Key"] for key in removed]
+        names = [self._name(key) for key in removed]
         if names:
             own = set(names)
             self._abort_noted(removed)
@@ -355,11 +283,11 @@ class S3Store:
             self._delete(names)
 
     def delete_folder(self, key: str) -> None:
-        folder = f"{self._at(key)['Key']}/"
+        folder = f"{self._name(key)}/"
         keys = [name for name, _ in self.list(key)]
         self._abort_noted(keys)
         self._abort_uploads(folder, lambda _: True)
-        self._delete(self._at(name)["Key"] for name in keys)
+        self._delete(self._name(name) for name in keys)
 
     def stop_uploads(self, folder: str) -> None:
         """Abort the uploads that notes in a folder name, so that no process can complete them."""
@@ -371,7 +299,7 @@ class S3Store:
         def abort(key: str) -> None:
             note = Note.parse(self.get(key))
             if note is not None:
-                name = self._at(note.key)["Key"]
+                name = self._name(note.key)
                 for upload_id in [note.upload_id] if note.upload_id else self._begun(name):
                     self._abort(name, upload_id)
 
@@ -415,7 +343,7 @@ class S3Store:
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders directly in a folder, sorted, also of folders with only unfinished
         uploads."""
-        folder = f"{self._at(prefix)['Key']}/"
+        folder = f"{self._name(prefix)}/"
         uploads = {upload["Key"].removeprefix(folder) for upload in self._uploads(folder)}
         names = {upload.partition("/")[0] for upload in uploads if "/" in upload}
         with translated("list", self._uri(prefix)):
@@ -428,11 +356,11 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Return (key, bytes) of every object below a folder, in the order of keys; none if there is no such folder."""
-        return self._listed(prefix, Prefix=f"{self._at(prefix)['Key']}/" if prefix else self._prefix)
+        return self._listed(prefix, Prefix=f"{self._name(prefix)}/" if prefix else self._prefix)
 
     def names(self, folder: str, *, beginning: str = "", after: str = "") -> Iterator[str]:
         """Return the keys below a folder, in their order. The store filters, so that older keys are not listed."""
-        below = f"{self._at(folder)['Key']}/"
+        below = f"{self._name(folder)}/"
         where = {"Prefix": f"{below}{beginning}", **({"StartAfter": f"{below}{after}"} if after else {})}
         return (key for key, _ in self._listed(folder, **where))
 

@@ -146,13 +146,13 @@ def test_a_blob_is_replaced_only_while_it_is_as_it_was_read(store: AzureStore, m
     assert store.replace("raw/h/_SUCCESS", None, b"1")
     assert not store.replace("raw/h/_SUCCESS", None, b"2")
     assert store.replace("raw/h/_SUCCESS", b"1", b"2")
-    put = store._put_where
+    put = store._put_over
 
-    def overtaken(key: str, content: bytes, etag: str) -> bool:
+    def overtaken(key: str, etag: str, content: bytes) -> bool:
         store.put(key, b"3")
-        return put(key, content, etag)
+        return put(key, etag, content)
 
-    monkeypatch.setattr(store, "_put_where", overtaken)
+    monkeypatch.setattr(store, "_put_over", overtaken)
     assert not store.replace("raw/h/_SUCCESS", b"2", b"4")
     assert store.get("raw/h/_SUCCESS") == b"3"
 
