@@ -3,8 +3,6 @@
 npm installs them, and compares each with its hash in the lock file. Node.js is the machine's, else that of a wheel.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -12,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sandbox.bootstrap.apart import packages_of
+from sandbox.bootstrap.apart import installed_once, packages_of
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.errors import SandboxFailed
 
@@ -25,19 +23,15 @@ QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", 
 def command_of_azurite(home: Path) -> list[str]:
     """Return the command that starts the Blob service. The first call installs it below ``home``: 190 MB.
 
-    A lock keeps two processes from installing at the same time. Raises ``SandboxFailed`` if the installation fails.
+    Raises ``SandboxFailed`` if the installation fails.
     """
     programs = _node_and_npm(home)
-    folder = home / "apart" / f"azurite-{hashlib.sha256((REQUIREMENTS / LOCK).read_bytes()).hexdigest()[:12]}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "azurite.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(REQUIREMENTS, part)
-            _npm(programs, part, "ci", *QUIET)
-            part.rename(folder)
+
+    def install(folder: Path) -> None:
+        shutil.copytree(REQUIREMENTS, folder)
+        _npm(programs, folder, "ci", *QUIET)
+
+    folder = installed_once("azurite", REQUIREMENTS / LOCK, home, install)
     return [programs[0], str(folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")]
 
 

@@ -19,10 +19,10 @@ import httpx
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
 
 from sandbox.bootstrap.jars import java, pyspark_jars
+from sandbox.services.spark_cluster import QUICK
 
 EVERY_S = 0.2
 FORBIDDEN = "forbidden"  # a namespace where nobody may create pods
-QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 Pod = dict[str, Any]
 
 

@@ -69,17 +69,23 @@ def closing_states(demo: AirflowWorld, runs: list[str]) -> list[str | None]:
     return [demo.states(run_id).get(("close", -1)) for run_id in runs]
 
 
+def deployed_with_an_attempt_at_work(demo: AirflowWorld) -> "subprocess.Popen[str]":
+    """Plan a manifest, and have a command at work on it, which goes on when it is woken."""
+    demo.world.produce(20)
+    demo.world.ok("plan", DAG)
+    demo.deploy()
+    at_work = demo.world.start("retry", DAG, failpoint="stage.done:stop")
+    wait_stopped(at_work)
+    return at_work
+
+
 def test_tasks_that_wait_take_no_slot_and_go_on_once_after_their_triggerer_was_killed(
     airflow_world: AirflowWorld,
 ) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings["max_active_runs"] = RUNS
     world.write_pipeline()
-    world.produce(20)
-    world.ok("plan", DAG)
-    demo.deploy()
-    at_work = world.start("retry", DAG, failpoint="stage.done:stop")
-    wait_stopped(at_work)
+    at_work = deployed_with_an_attempt_at_work(demo)
     with other_dag(airflow) as other, parallelism(airflow, SLOTS):
         runs = [demo.trigger() for _ in range(RUNS)]
         wait_until(lambda: set(closing_states(demo, runs)) == {"deferred"}, "all to wait", timeout=400, interval=2)
@@ -105,11 +111,7 @@ def test_tasks_that_wait_take_no_slot_and_go_on_once_after_their_triggerer_was_k
 
 def test_a_database_that_is_away_for_a_while_fails_no_task_that_waits(airflow_world: AirflowWorld) -> None:
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
-    world.produce(20)
-    world.ok("plan", DAG)
-    demo.deploy()
-    at_work = world.start("retry", DAG, failpoint="stage.done:stop")
-    wait_stopped(at_work)
+    at_work = deployed_with_an_attempt_at_work(demo)
     run_id = demo.trigger()
     wait_until(lambda: closing_states(demo, [run_id]) == ["deferred"], "it to wait", timeout=120)
 
@@ -137,11 +139,7 @@ def test_without_a_triggerer_a_pipeline_that_does_not_defer_waits_in_its_slot(ai
     demo, world, airflow = airflow_world, airflow_world.world, airflow_world.airflow
     world.settings["airflow"] = {"deferrable": False}
     world.write_pipeline()
-    world.produce(20)
-    world.ok("plan", DAG)
-    demo.deploy()
-    at_work = world.start("retry", DAG, failpoint="stage.done:stop")
-    wait_stopped(at_work)
+    at_work = deployed_with_an_attempt_at_work(demo)
     airflow.kill_component("triggerer")
     try:
         run_id = demo.trigger()

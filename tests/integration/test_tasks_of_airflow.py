@@ -25,7 +25,7 @@ from tests.faults.model_world import EPOCH, ModelWorld, ScheduleSettings
 from tidemark.airflow import dag, other_runs, run_conf, runs, trigger
 from tidemark.airflow import planned as airflow_planned
 from tidemark.database.client import ManifestDatabase
-from tidemark.errors import Blocked, WorkFailed
+from tidemark.errors import Blocked, TidemarkError, WorkFailed
 from tidemark.lifecycle import attempt
 from tidemark.lifecycle.older import TAKEN_ALONG
 from tidemark.lifecycle.plan import Tick, plan
@@ -647,14 +647,14 @@ def test_a_close_that_defers_has_not_failed_and_its_trigger_fires_when_the_attem
     again = import_string(path)(**json.loads(json.dumps(arguments)))
     assert again.serialize() == (path, arguments), "a triggerer that starts makes the same one"
 
-    async def fired() -> str | None:
+    async def fired() -> None:
         waiting = asyncio.create_task(again.wait())
         await trigger._DATABASE.answered.wait()  # type: ignore[attr-defined]
         assert not waiting.done()
         at_work.close()
-        return await waiting
+        await waiting
 
-    assert asyncio.run(fired()) is None
+    asyncio.run(fired())
     publish(world, [1])
     with task(deferrable=True):
         assert runs.close_run(pipeline, []).event is None
@@ -678,8 +678,15 @@ def test_a_trigger_that_cannot_ask_the_database_says_why_and_the_task_waits_in_i
 ) -> None:
     monkeypatch.setenv("TIDEMARK_DB", dsn)
     monkeypatch.setattr(trigger, "SILENT_S", 0.2)
-    reason = asyncio.run(trigger.AttemptsEnd([1], also_replays=False).wait())
-    assert reason is not None
+    attempts_end = trigger.AttemptsEnd([1], also_replays=False)
+
+    async def fired() -> list[Any]:
+        return [event.payload async for event in attempts_end.run()]
+
+    [reason] = asyncio.run(fired())
+    with pytest.raises(TidemarkError) as caught:  # as in a slot: the attempts may be alive
+        asyncio.run(attempts_end.wait())
+    assert reason == str(caught.value)
     assert ("cannot be reached" if dsn else "TIDEMARK_DB is not set") in reason
 
     class Waiting(other_runs.WaitingOperator):

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sandbox.services.processes import free_port
 from sandbox.services.spark_cluster import SparkCluster
 from tests.worlds.airflow_world import AirflowWorld
-from tests.worlds.on_cluster import START, assert_logic_and_avro, end, with_logic_and_avro
+from tests.worlds.on_cluster import START, assert_logic_and_avro, end, start, with_logic_and_avro
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import wait_stopped
 
@@ -39,11 +39,6 @@ def mortal(tmp_path: Path, warehouse: str) -> Iterator[SparkCluster]:
     """Of which a worker may die."""
     with SparkCluster(tmp_path, environment={"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
         yield started
-
-
-def start(world: TableWorld, master: str, *words: str, failpoint: str = "") -> "subprocess.Popen[str]":
-    env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": master}
-    return world.start(*words, failpoint=failpoint, spark=True, env=env)
 
 
 def test_a_worker_that_dies_in_the_middle_costs_nothing_and_the_package_came_by_itself(

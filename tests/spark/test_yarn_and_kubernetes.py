@@ -18,12 +18,14 @@ from sandbox.services.kubelet import FORBIDDEN
 from sandbox.services.kubernetes import KubernetesCluster
 from sandbox.services.processes import wait_until
 from sandbox.services.yarn import YarnCluster
+from tests.worlds import on_cluster
 from tests.worlds.on_cluster import START, assert_logic_and_avro, end, with_logic_and_avro
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import wait_stopped
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 IMPATIENT = "from tidemark.spark import jobs; jobs.PATIENCE_S = 5; from tidemark.cli.main import main; main()"
+HASTY = "from tidemark.spark import session; session.ADMITTED_S = 20; from tidemark.cli.main import main; main()"
 Cluster = YarnCluster | KubernetesCluster
 
 
@@ -34,8 +36,7 @@ def cluster(request: pytest.FixtureRequest, services: Path, warehouse: str) -> I
 
 
 def start(world: TableWorld, cluster: Cluster, *words: str, failpoint: str = "") -> "subprocess.Popen[str]":
-    env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": cluster.master, **cluster.environment}
-    return world.start(*words, failpoint=failpoint, spark=True, env=env)
+    return on_cluster.start(world, cluster.master, *words, failpoint=failpoint, **cluster.environment)
 
 
 def succeed(world: TableWorld, cluster: Cluster, *words: str) -> str:
@@ -105,6 +106,31 @@ def test_the_doctor_names_what_is_missing_before_a_run(
     assert process.returncode == 1, out + printed
     [failed] = [finding for finding in json.loads(out) if finding["severity"] == "failed"]
     assert (failed["check"], words in failed["message"], bool(failed["next_step"])) == ("executors", True, True), failed
+
+
+def test_a_queue_without_room_for_an_application_ends_the_start(
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
+) -> None:
+    if not isinstance(cluster, YarnCluster):
+        pytest.skip("a driver in client mode has no application master on Kubernetes")
+    world = make_cluster_world(**cluster.conf)
+    process = start(world, cluster, "run", "demo", failpoint="stage.mid:stop")
+    wait_stopped(process, timeout=START)
+    hasty = subprocess.Popen(
+        [sys.executable, "-c", HASTY, "doctor", "demo", "--json"],
+        env=world.environment(SPARK_LOCAL_IP="127.0.0.1", TIDEMARK_SPARK_MASTER="yarn", **cluster.environment),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    world.started.append(hasty)
+    out, printed = end(hasty)
+    assert hasty.returncode == 1, out + printed
+    assert "YARN had no room for an application within 20 s" in out
+    assert "yarn application -list" in out
+    os.killpg(process.pid, signal.SIGCONT)
+    _, printed = end(process)
+    assert process.returncode == 0, printed
+    world.assert_complete()
+    assert_nothing_runs(cluster)
 
 
 def test_a_cluster_without_room_ends_the_attempt(

@@ -69,6 +69,20 @@ def test_yarn_without_its_settings_is_refused(yarn_site: Path, monkeypatch: pyte
         check_master("yarn")
 
 
+def test_an_address_without_a_port_and_a_damaged_file_are_told_with_what_to_write(yarn_site: Path) -> None:
+    for master, form in (("spark://host:x", "spark://host:port"), ("k8s://https://host:x", "k8s://https://host:port")):
+        with pytest.raises(ConfigurationError, match=f"{master} is not a Spark master") as caught:
+            check_master(master)
+        assert form in caught.value.next_step
+    write(yarn_site, address="host:x")
+    with pytest.raises(ConfigurationError, match="host:x is not the address of a manager") as caught:
+        check_master("yarn")
+    assert "yarn-site.xml" in caught.value.next_step
+    yarn_site.write_text("<configuration>")
+    with pytest.raises(ConfigurationError, match=r"yarn-site\.xml cannot be read: "):
+        check_master("yarn")
+
+
 def test_the_next_step_names_the_cluster_that_gives_no_executor() -> None:
     assert "kubectl" in step_to_executors("k8s://https://host")
     assert "resource manager" in step_to_executors("yarn")

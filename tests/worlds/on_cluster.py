@@ -18,6 +18,12 @@ AVRO = {
 }  # fmt: skip
 
 
+def start(world: TableWorld, master: str, *words: str, failpoint: str = "", **more: str) -> "subprocess.Popen[str]":
+    """Start a command whose executors run on a cluster; ``more``: variables of its driver."""
+    env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": master, **more}
+    return world.start(*words, failpoint=failpoint, spark=True, env=env)
+
+
 def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
     out, err = process.communicate(timeout=START)
     assert "Traceback" not in err

@@ -1,6 +1,7 @@
 """A pipeline with its lake in a store. Its readers use a client of their own."""
 
 import json
+import subprocess
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
@@ -51,6 +52,15 @@ class StoreWorld(World):
                                         "AND relkind = 'r'").fetchall()  # fmt: skip
             rows = [connection.execute(f"SELECT t::text FROM tidemark.{name} t").fetchall() for (name,) in tables]
         return [text for of_table in rows for (text,) in of_table]
+
+    def texts(self, *done: "subprocess.CompletedProcess[str]") -> list[str]:
+        """All that was said and written: by these commands, in the lake, in files of this machine, in the database."""
+        texts = [text for command in done for text in (command.stdout, command.stderr)]
+        texts += [self.content(key).decode(errors="replace") for key in self.object_keys()]
+        texts += [path.read_text(errors="replace") for path in self.folder.rglob("*") if path.is_file()]
+        texts += self.rows_as_text()
+        assert len(texts) > 20
+        return texts
 
     def content(self, key: str) -> bytes:
         return self.below.content(key)

@@ -14,7 +14,7 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, Unavailable
 
 POLL_S = 3.0  # a manifest takes from 15 s to minutes
-SILENT_S = 600.0  # without an answer of the database; then the task goes on, and reports what it meets
+SILENT_S = 600.0  # without an answer of the database
 NAMED = 5  # attempts in one line of the log
 
 
@@ -35,24 +35,29 @@ class AttemptsEnd(BaseTrigger):
         return f"{__name__}.{type(self).__name__}", {"manifests": self.manifests, "also_replays": self.also_replays}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        yield TriggerEvent(await self.wait())  # type: ignore[no-untyped-call]
+        reason = None
+        try:
+            await self.wait()
+        except TidemarkError as error:
+            reason = str(error)
+        yield TriggerEvent(reason)  # type: ignore[no-untyped-call]
 
-    async def wait(self) -> str | None:
-        """Wait, and return what ``run`` fires. A database that does not answer for a while changes nothing."""
+    async def wait(self) -> None:
+        """Wait until no attempt is alive. A database that does not answer for a while changes nothing; raises if it
+        does not answer for longer, or cannot be asked: then nobody knows whether the attempts have ended.
+        """
         logged, answered_at = "", time.monotonic()
         while True:
             try:
                 attempts = await _DATABASE.live_attempts(self)
             except Unavailable as error:
                 if time.monotonic() - answered_at > SILENT_S:
-                    return str(error)
+                    raise
                 line = f"still waiting: {error.what}"
-            except TidemarkError as error:
-                return str(error)
             else:
                 answered_at = time.monotonic()
                 if not attempts:
-                    return None
+                    return
                 line = waiting_for(attempts)
             if line != logged:
                 self.log.info(line)

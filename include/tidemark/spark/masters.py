@@ -13,6 +13,11 @@ KUBERNETES, STANDALONE, YARN = "k8s://", "spark://", "yarn"
 DEFAULT_PORT = {STANDALONE: 7077, YARN: 8032}
 FOLDERS_OF_YARN = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _RM = "yarn.resourcemanager"
+_FORM = {
+    STANDALONE: "write it as spark://host:port",
+    KUBERNETES: "write it as k8s://https://host:port",
+    YARN: f"write host:port as {_RM}.address into the cluster's yarn-site.xml",
+}
 # What keeps a cluster from giving executors, and where its answer is read.
 _ROOM = {
     YARN: "look at the application in YARN's resource manager: its queue needs room for spark.executor.memory",
@@ -63,9 +68,9 @@ def _addresses(master: str) -> Iterator[tuple[str, int]]:
 def _host_and_port(master: str, address: str, default: int) -> tuple[str, int]:
     host, _, port = address.rpartition(":") if ":" in address else (address, ":", str(default))
     if not port.isdecimal():
-        raise ConfigurationError(
-            f"{master} is not a Spark master", next_step="write it as spark://host:port", master=master
-        )
+        form = next(form for kind, form in _FORM.items() if master.startswith(kind))
+        what = f"{master} is not a Spark master" if master != YARN else f"{address} is not the address of a manager"
+        raise ConfigurationError(what, next_step=form, master=master)
     return host, int(port)
 
 
@@ -79,7 +84,12 @@ def _resource_managers() -> Iterator[tuple[str, int]]:
             next_step="set HADOOP_CONF_DIR to the folder with the cluster's yarn-site.xml",
             master=YARN,
         )
-    entries = ET.parse(file).getroot()  # noqa: S314 -- a file of this machine, which Hadoop reads, too
+    try:
+        entries = ET.parse(file).getroot()  # noqa: S314 -- a file of this machine, which Hadoop reads, too
+    except ET.ParseError as error:
+        raise ConfigurationError(
+            f"{file} cannot be read: {error}", next_step="correct it; Hadoop reads the same file", master=YARN
+        ) from None
     properties = {entry.findtext("name"): entry.findtext("value") or "" for entry in entries}
     for suffix in [f".{name.strip()}" for name in properties.get(f"{_RM}.ha.rm-ids", "").split(",") if name] or [""]:
         address = properties.get(f"{_RM}.address{suffix}") or properties.get(f"{_RM}.hostname{suffix}", "")

@@ -10,9 +10,10 @@ from sqlalchemy import func, select
 
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.plan_tasks import PLAN, PlanTask
+from tidemark.airflow.trigger import AttemptsEnd
 
 NAMED = 3  # tasks; an hour of a stuck attempt may make dozens wait
-TRIGGER = "tidemark.airflow.trigger.AttemptsEnd"
+TRIGGER = f"{AttemptsEnd.__module__}.{AttemptsEnd.__name__}"
 
 
 @dataclass(frozen=True)

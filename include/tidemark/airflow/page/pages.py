@@ -162,25 +162,30 @@ def _folded(
     """Return the same rows. Members of a group without problems are folded in the place of the first one, and so are
     many pipelines without a group that are ok.
     """
-    fine = [view for view in rows if view.state is State.OK and group_of(view.pipeline_name) is None]
+    fine = sum(view.state is State.OK and group_of(view.pipeline_name) is None for view in rows)
     folded: list[PipelineView | Fold] = []
     folds: dict[str, Fold] = {}
     for view in rows:
         group = group_of(view.pipeline_name)
-        if len(fine) > MOST_OK and view in fine:
-            folded += [Fold("", f"{len(fine):,} ok", healthy=True, apart=0, members=fine)] if view is fine[0] else []
-            continue
+        if group is None and view.state is State.OK and fine > MOST_OK:
+            group = ""
         if group is None or problems[view.pipeline_name]:
             folded.append(view)
             continue
         if group not in folds:
-            members = [each for each in views if group_of(each.pipeline_name) == group]
-            apart = sum(bool(problems[each.pipeline_name]) for each in members)
-            healthy = all(each.healthy for each in members)
-            folds[group] = Fold(group, members_in_short(group, members), healthy, apart, [])
+            of_no_group = Fold("", f"{fine:,} ok", healthy=True, apart=0, members=[])
+            folds[group] = _fold(group, views, problems) if group else of_no_group
             folded.append(folds[group])
         folds[group].members.append(view)
     return folded
+
+
+def _fold(group: str, views: Sequence[PipelineView], problems: Mapping[str, Sequence[PipelineProblem]]) -> Fold:
+    """Return the fold of a group, without a member yet."""
+    members = [each for each in views if group_of(each.pipeline_name) == group]
+    apart = sum(bool(problems[each.pipeline_name]) for each in members)
+    healthy = all(each.healthy for each in members)
+    return Fold(group, members_in_short(group, members), healthy, apart, [])
 
 
 def _numbers(view: PipelineView) -> dict[str, str]:
