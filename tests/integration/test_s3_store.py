@@ -1,22 +1,17 @@
 """The store behind s3://: what it keeps of the promises that publishing relies on, in the emulator or another store."""
 
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sandbox.services.processes import free_port
 from sandbox.services.s3 import Bucket
 from tests.worlds.s3_world import ENCRYPTS
 from tidemark.connections.lookup import from_environment
-from tidemark.errors import AccessDenied, ConfigurationError, Fenced, TidemarkError, Unavailable, WorkFailed
+from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable, WorkFailed
 from tidemark.storage.base import Move
 from tidemark.storage.open import open_store
 from tidemark.storage.s3.client import UploadEnded
@@ -217,64 +212,6 @@ def test_a_damaged_note_names_no_upload(store: S3Store) -> None:
     assert [*store.list()] == []
 
 
-def test_of_many_who_create_a_key_one_is_told(store: S3Store) -> None:
-    store.check()
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda who: store.put_if_absent("_manifests/_owner.json", b"%d" % who), range(8)))
-    assert sum(told) == 1
-    assert store.get("_manifests/_owner.json") == b"%d" % told.index(True)
-    assert [key for key, _ in store.list()] == ["_manifests/_owner.json"], "the probe is gone"
-
-
-def test_folders_are_found_by_their_objects_and_removed_with_them(store: S3Store) -> None:
-    for key in ("_staging/2/0001/x", "_staging/10/0001/x", "_staging/10/0002/files/y", "_staging/loose"):
-        store.put(key, b"1")
-    assert store.folders("_staging") == ["10", "2"]
-    assert store.folders("_staging/10") == ["0001", "0002"]
-    store.delete_folder("_staging/1")
-    store.delete_folder("_staging/10")
-    assert [key for key, _ in store.list("_staging")] == ["_staging/2/0001/x", "_staging/loose"]
-
-
-def test_a_file_is_read_piece_by_piece(store: S3Store) -> None:
-    table = pa.table({"n": range(100_000), "text": [f"row {number}" for number in range(100_000)]})
-    with store.create("raw/a.parquet") as file:
-        pq.write_table(table, file, row_group_size=10_000)
-        file.seek(0)
-        assert pq.read_metadata(file).num_rows == 100_000
-    with store.open("raw/a.parquet") as file:
-        assert pq.read_metadata(file).num_row_groups == 10
-        assert pq.read_table(file, columns=["text"]).equals(table.select(["text"]))
-    with pytest.raises(FileNotFoundError):
-        store.open("raw/b.parquet")
-
-
-def test_nothing_is_staged_by_a_writer_that_fails(store: S3Store) -> None:
-    with suppress(ZeroDivisionError), store.create("_staging/1/0001/a") as file:
-        file.write(b"half" * (1 // len(os.urandom(0))))
-    assert [*store.list()] == []
-
-
-def test_the_fence_is_asked_before_each_copy_and_nothing_is_under_way_after_it_says_no(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = opened(s3, monkeypatch)
-    moves = [stage(store, f"{number:02d}", b"x" * number) for number in range(40)]
-    asked = 0
-
-    def fence() -> None:
-        nonlocal asked
-        assert threading.current_thread() is threading.main_thread()
-        asked += 1
-        if asked > 25:
-            raise Fenced("a newer attempt is at work")
-
-    with pytest.raises(Fenced):
-        store.move_each(moves, fence, nothing)
-    assert asked == 26
-    assert sorted(key for key, _ in store.list("raw")) == [move.key for move in moves[:25]]
-
-
 @ENCRYPTS
 def test_objects_are_encrypted_as_the_pipeline_says(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(s3, monkeypatch, server_side_encryption="aws:kms", kms_key_id="alias/lake")
@@ -352,15 +289,6 @@ def test_a_profile_of_the_connection_is_looked_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     with pytest.raises(TidemarkError, match="nobody"):
         open_store("s3://lake/x", CONNECTION).get("key")
-
-
-def test_an_object_is_replaced_only_while_it_is_as_it_was_read(store: S3Store) -> None:
-    assert not store.replace("raw/h/_SUCCESS", b"1", b"2")
-    assert store.replace("raw/h/_SUCCESS", None, b"1")
-    assert not store.replace("raw/h/_SUCCESS", None, b"2")
-    assert store.replace("raw/h/_SUCCESS", b"1", b"2")
-    assert not store.replace("raw/h/_SUCCESS", b"1", b"3")
-    assert store.get("raw/h/_SUCCESS") == b"2"
 
 
 def test_of_two_that_have_read_the_same_object_one_replaces_it(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:

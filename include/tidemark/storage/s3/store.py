@@ -210,7 +210,8 @@ class S3Store(RemoteStore):
                 if code_of(refused) not in ("InvalidRange", "416"):
                     raise
                 return BytesIO()  # the object is empty
-            size, end = int(answer["ContentRange"].rpartition("/")[2]), answer["Body"].read()
+            end, place = answer["Body"].read(), answer.get("ContentRange")
+            size = int(place.rpartition("/")[2]) if place else len(end)  # without a place it is the whole object
         return cast("BinaryIO", BufferedReader(Pieces(size, end, lambda a, b: self._piece(key, a, b)), READ_BYTES))
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
