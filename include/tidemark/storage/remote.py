@@ -27,7 +27,7 @@ READ_BYTES: Final = MIB  # requested at once when an object is read piece by pie
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a store says of an object without its content; ``writer`` is the mark of the request that created it."""
+    """Attributes of an object, without its content; ``writer`` marks the request that created it."""
 
     size: int
     etag: str
@@ -35,7 +35,7 @@ class Attributes:
 
 
 class RemoteStore(ABC):
-    """What stores of every kind do alike, in a prefix that is empty or ends with a slash.
+    """An object store over a network, in a prefix that is empty or ends with a slash.
 
     The abstract methods send the requests of one kind. ``requests_at_once`` is how many a process sends side by side.
     """
