@@ -176,5 +176,5 @@ ENVELOPES: Final = Kinds("envelopes", "envelope", "settings", "envelope", "json"
 TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
 SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
 COPIES: Final = Kinds("copies", "copy", "settings", "copy")
-STORES: Final = Kinds("stores", "store", "address", "store")  # by the schemes of their addresses
+STORES: Final = Kinds("stores", "store", "address", "store", "storage_options")  # by the schemes of their addresses
 KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES)}

@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "botocore": (
         "storage/s3/store.py",
         "storage/s3/client.py",
-        "providers/delta/bucket_options.py",
+        "storage/s3/storage_options.py",
         "providers/dynamodb/client.py",
     ),
     "azure": ("providers/azure/",),

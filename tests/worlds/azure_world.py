@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from sandbox.services.azurite import Container
+from sandbox.services.azurite import ACCOUNT, KEY, Container
 from tests.worlds.store_world import StoreWorld
 
 CONNECTION = "lake_keys"
+
+
+def azure_options() -> dict[str, str]:
+    """Access to Azurite as a reader with deltalake has it, whose address is in AZURITE_BLOB_STORAGE_URL."""
+    return {
+        "azure_storage_account_name": ACCOUNT, "azure_storage_account_key": KEY, "azure_storage_use_emulator": "true",
+    }  # fmt: skip
 
 
 class Blobs:

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from sandbox.services.azurite import Container
 from sandbox.services.s3 import Bucket
+from tests.worlds.azure_world import Blobs, azure_options
 from tests.worlds.s3_world import Prefix, delta_options
 from tests.worlds.table_world import TABLE_SCHEMA, newest_of_each_key
 from tests.worlds.world import Place, World
@@ -28,15 +30,15 @@ CONNECTION = "tables"
 
 @dataclass
 class DeltaWorld(World):
-    """A world with a Delta table as its sink, in a folder or in ``bucket``.
+    """A world with a Delta table as its sink, in a folder or in ``bucket``, which may be a container of Azure.
 
-    ``endpoint_url`` may be a proxy in front of the bucket. ``delta`` replaces keys of the sink. ``has_lake`` adds a
+    ``endpoint_url`` may be a proxy in front of it. ``delta`` replaces keys of the sink. ``has_lake`` adds a
     lake.
     """
 
     delta: dict[str, Any] | None = None
     has_lake: bool = False
-    bucket: Bucket | None = None
+    bucket: Bucket | Container | None = None
     endpoint_url: str = ""
 
     def __post_init__(self) -> None:
@@ -59,7 +61,15 @@ class DeltaWorld(World):
 
     @property
     def storage_options(self) -> dict[str, str]:
+        if isinstance(self.bucket, Container):
+            return azure_options()
         return {} if self.bucket is None else delta_options(self.bucket)
+
+    @property
+    def objects(self) -> Prefix | Blobs:
+        """The objects of the bucket, read with another client."""
+        assert self.bucket is not None
+        return Blobs(self.bucket) if isinstance(self.bucket, Container) else Prefix(self.bucket)
 
     def table(self) -> DeltaTable | None:
         options = self.storage_options
@@ -90,11 +100,11 @@ class DeltaWorld(World):
     def content(self, path: str) -> BytesIO:
         if self.bucket is None:
             return BytesIO((self.folder / "delta" / path).read_bytes())
-        return BytesIO(Prefix(self.bucket).content(path))
+        return BytesIO(self.objects.content(path))
 
     def keys(self, below: str) -> list[str]:
         if self.bucket is not None:
-            return Prefix(self.bucket).keys(below)
+            return self.objects.keys(below)
         root = self.folder / "delta"
         return sorted(str(path.relative_to(root)) for path in root.glob(f"{below}*"))
 

@@ -309,10 +309,12 @@ def words(view: Mapping[str, Any]) -> list[str]:
 
 
 def parts(view: Mapping[str, Any]) -> list[str]:
-    """What a page shows of the worst problem: the cause of a manifest stands before its place, in other words."""
-    if not view["problems"] or view["problems"][0]["manifest_id"] is None:
-        return words(view)
+    """What a page shows of the worst problem: the cause stands first, and that of a manifest in other words."""
+    if not view["problems"]:
+        return []
     what, next_step = words(view)
+    if view["problems"][0]["manifest_id"] is None:
+        return [*(part for part in re.split(r"(?<= UTC): | \(|\)", what) if part), next_step]
     return [f"manifest {view['problems'][0]['manifest_id']}", *re.findall(r"\S+ \[\d+, \d+\)", what), next_step]
 
 

@@ -8,15 +8,6 @@ from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_va
 from tidemark.config import values
 from tidemark.config.base import Section
 from tidemark.config.values import wrong
-from tidemark.paths import is_remote
-from tidemark.storage.s3.address import is_s3
-
-
-def in_folder_or_s3(root: str) -> str:
-    """Return a root unchanged, unless it is in a store that only the sink ``files`` can write to."""
-    if is_remote(root) and not is_s3(root):
-        raise wrong("must be a folder or s3://bucket/prefix: only the sink files writes to other stores")
-    return root
 
 
 class ServerSideEncryption(StrEnum):

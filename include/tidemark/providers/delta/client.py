@@ -1,8 +1,9 @@
 """Opens a Delta table with the package deltalake, and translates the errors of that package.
 
-It accesses a bucket with the same connection as Tidemark's own client. No error quotes a secret.
+It accesses a store with the same connection as Tidemark's own client. No error quotes a secret.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,12 +13,14 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.connections.lookup import Lookup, Secret, masked, revealed
 from tidemark.errors import THEN_RETRY, Unavailable
+from tidemark.kinds import STORES
+from tidemark.paths import scheme_of
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.base import ObjectStore
-from tidemark.storage.s3.address import is_s3
 
 Options = Mapping[str, "str | Secret"]
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")  # its messages have them
 _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"  # a file that every reader of a table may read
 
 
@@ -58,12 +61,12 @@ class DeltaClient:
             yield
 
     def _options(self) -> Options:
-        if not is_s3(self.location):
+        scheme = scheme_of(self.location)
+        if not scheme:
             return {}
-        # Imported late: it needs boto3, which a table in a folder does without.
-        from tidemark.providers.delta.bucket_options import options_of_delta
-
-        return options_of_delta(self._settings.store_settings(), self._lookup)
+        module = STORES.module(scheme, "storage_options")
+        options: Options = module.storage_options(self.location, self._settings.store_settings(), self._lookup)
+        return options
 
     @contextmanager
     def _translated(self, options: Options, context: Mapping[str, Any]) -> Iterator[None]:
@@ -78,7 +81,7 @@ class DeltaClient:
             raise file_gone(error, context) from error
         except (DeltaError, OSError) as error:
             self._store.get(_LAST_CHECKPOINT)
-            text = masked(" ".join(str(error).split()), options)[:300]
+            text = masked(" ".join(_COLOURS.sub("", str(error)).split()), options)[:300]
             raise Unavailable(
                 f"the table cannot be read or written: {type(error).__name__}: {text}",
                 next_step="check that its folder or bucket can be reached" + THEN_RETRY,

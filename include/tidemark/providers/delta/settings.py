@@ -7,10 +7,10 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validat
 
 from tidemark.config import values
 from tidemark.config.base import Name, Root, Size, wrong_at
-from tidemark.config.s3 import S3Settings, in_folder_or_s3
+from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.paths import one_lies_in_the_other
+from tidemark.paths import is_remote, one_lies_in_the_other
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
@@ -32,12 +32,15 @@ class Settings(KeyedSettings, SinkSettings):
     names_files = True
 
     name: Name = Field(default="delta", description="Name of this sink, unique in the pipeline.")
-    location: Annotated[Root, AfterValidator(in_folder_or_s3)] = Field(
-        description="Folder of the table, or s3://bucket/prefix; a relative folder lies below TIDEMARK_HOME.",
+    location: Root = Field(
+        description="Folder of the table, or an address such as s3://bucket/prefix; a relative folder lies below "
+        "TIDEMARK_HOME.",
         examples=["tables/prices", "s3://bucket/tables/prices"],
     )
     connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws, for s3://; else boto3's own sources."
+        default=None,
+        description="Id of the Airflow connection of the store: type aws for s3://, wasb for abfss://. Without it, "
+        "keys come from where that store's own client finds them.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of an s3:// location.")
     buckets: Annotated[StrictInt, Field(ge=1, le=4_096)] = Field(
@@ -66,9 +69,10 @@ class Settings(KeyedSettings, SinkSettings):
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
-        for key in ("connection", "s3"):
-            if key in self.model_fields_set and not is_s3(self.location):
-                raise wrong_at(key, "is for a location such as s3://bucket/prefix; this one is a folder")
+        if "connection" in self.model_fields_set and not is_remote(self.location):
+            raise wrong_at("connection", "is for a location such as s3://bucket/prefix; this one is a folder")
+        if "s3" in self.model_fields_set and not is_s3(self.location):
+            raise wrong_at("s3", "is for a location such as s3://bucket/prefix; this one is none")
         return self
 
     @property
@@ -91,7 +95,7 @@ class Settings(KeyedSettings, SinkSettings):
         return {
             "max_objects": self.max_objects,
             "max_file_bytes": self.max_file_bytes,
-            **({"store": self.store_settings()} if is_s3(self.location) else {}),
+            **({"store": self.store_settings()} if is_remote(self.location) else {}),
         }
 
     def storable_names(self) -> StorableNames:
@@ -114,4 +118,4 @@ class Settings(KeyedSettings, SinkSettings):
         return f"{self.location}/_dead_letters" if when is None else self.target
 
     def folders(self) -> set[str]:
-        return set() if is_s3(self.location) else {self.location}
+        return set() if is_remote(self.location) else {self.location}

@@ -3,6 +3,7 @@
 Secrets come from connections; no error quotes them.
 """
 
+import json
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -27,11 +28,11 @@ from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 from tidemark.connections.lookup import Lookup, Secret, masked, reveal, revealed, variable_of
 from tidemark.database.postgres_errors import is_refused
 from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, SinkRefused, TidemarkError, Unavailable
-from tidemark.providers.iceberg.file_io import CHECKSUMS, StoreFileIO
+from tidemark.paths import is_remote
+from tidemark.providers.iceberg.file_io import STORE, StoreFileIO
 from tidemark.providers.iceberg.settings import CatalogKind, Settings
 from tidemark.providers.lake_tables.refusals import file_gone
 from tidemark.storage.local import disk_error
-from tidemark.storage.s3.address import is_s3
 
 CONNECT_S, READ_S = 5, 60
 FILE_IO = f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}"
@@ -159,8 +160,9 @@ def _properties(settings: Settings, lookup: Lookup) -> Properties:
     if settings.warehouse is not None:
         is_folder = settings.warehouse.startswith("/")
         properties["warehouse"] = f"file://{settings.warehouse}" if is_folder else settings.warehouse
-    if settings.store_connection or settings.s3.model_fields_set or is_s3(settings.warehouse or ""):
-        properties |= _store(settings, lookup)
+    if settings.store_connection or settings.s3.model_fields_set or is_remote(settings.warehouse or ""):
+        entry = lookup(settings.store_connection) if settings.store_connection else None
+        properties[STORE] = Secret(json.dumps({"settings": settings.store_settings(), "connection": entry}))
     connection = _connection(settings, lookup)
     extra = connection.get("extra") or {}
     match settings.catalog:
@@ -243,19 +245,3 @@ def _is_refused_by_aws(error: Exception) -> bool:
 
 def _secret(value: object) -> Secret | None:
     return Secret(str(value)) if value else None
-
-
-def _store(settings: Settings, lookup: Lookup) -> Properties:
-    """Return the properties with which ``StoreFileIO`` reads and writes metadata in ``s3://``."""
-    # Imported late: it needs boto3, which tables in folders do without.
-    from tidemark.storage.s3.client import access
-
-    keys = access(settings.store_settings(), lookup)
-    given = {
-        "s3.access-key-id": keys.key_id, "s3.secret-access-key": keys.secret, "s3.session-token": keys.token,
-        "s3.region": keys.region, "s3.endpoint": keys.endpoint_url, "s3.profile-name": keys.profile,
-        "s3.force-virtual-addressing": "false" if keys.path_style else "true",
-        "s3.server-side-encryption": settings.s3.server_side_encryption, "s3.sse-kms-key-id": settings.s3.kms_key_id,
-        CHECKSUMS: "true" if settings.s3.checksums else None,
-    }  # fmt: skip
-    return {key: value for key, value in given.items() if value}

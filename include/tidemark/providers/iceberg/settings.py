@@ -12,16 +12,16 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInf
 
 from tidemark.config import values
 from tidemark.config.base import LoadContext, Name, Size, wrong_at
-from tidemark.config.s3 import S3Settings, in_folder_or_s3
+from tidemark.config.s3 import S3Settings
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.extras import absent_libraries, command
+from tidemark.paths import is_remote
 from tidemark.providers.iceberg.partitioning import Term
 from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.s3.address import is_s3
 from tidemark.text import with_nearest
 
 NEVER_NULL = {"_topic": "string", TOPIC_PARTITION: "int32", "_offset": "int64", EVENT_TIME: "timestamp[us, tz=UTC]"}
@@ -72,14 +72,16 @@ class Settings(KeyedSettings, SinkSettings):
     table: Annotated[str, AfterValidator(_table)] = Field(
         description="The table, with its namespace.", examples=["sales.prices"]
     )
-    warehouse: Annotated[str, AfterValidator(values.root), AfterValidator(in_folder_or_s3)] | None = Field(
+    warehouse: Annotated[str, AfterValidator(values.root)] | None = Field(
         default=None,
-        description="Folder below which the catalog creates tables, or s3://bucket/prefix; a relative folder lies "
-        "below TIDEMARK_HOME. A REST catalog has its own, or knows it by name.",
+        description="Folder below which the catalog creates tables, or an address such as s3://bucket/prefix; a "
+        "relative folder lies below TIDEMARK_HOME. A REST catalog has its own, or knows it by name.",
         examples=["warehouse", "s3://bucket/warehouse"],
     )
     store_connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws, for tables in s3://; else boto3's sources."
+        default=None,
+        description="Id of the Airflow connection of the store: type aws for s3://, wasb for abfss://. Without it, "
+        "keys come from where that store's own client finds them.",
     )
     s3: S3Settings = Field(default=S3Settings(), description="How to talk to the store of a table in s3://.")
     options: dict[str, str] = Field(
@@ -112,7 +114,7 @@ class Settings(KeyedSettings, SinkSettings):
     @field_validator("warehouse")
     @classmethod
     def _absolute(cls, warehouse: str | None, info: ValidationInfo) -> str | None:
-        if warehouse is None or is_s3(warehouse) or info.data.get("catalog") is CatalogKind.REST:
+        if warehouse is None or is_remote(warehouse) or info.data.get("catalog") is CatalogKind.REST:
             return warehouse
         return os.path.normpath(LoadContext.of(info).home / warehouse)
 
@@ -182,7 +184,7 @@ class Settings(KeyedSettings, SinkSettings):
         return f"{self.warehouse}/{self.table.replace('.', '/')}"
 
     def store_settings(self) -> dict[str, Any]:
-        """Return the access to the store of a table in ``s3://``, without secrets."""
+        """Return the access to the store of a table, without secrets."""
         settings = self.s3.model_dump(mode="json", exclude_none=True)
         return {**settings, "connection": self.store_connection} if self.store_connection else settings
 

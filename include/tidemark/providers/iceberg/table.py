@@ -24,7 +24,8 @@ from tidemark.connections.kept import kept_clients
 from tidemark.connections.lookup import Lookup
 from tidemark.errors import Fenced, SinkRefused, TidemarkError, Unavailable
 from tidemark.failpoints import failpoint
-from tidemark.paths import is_remote
+from tidemark.kinds import STORES
+from tidemark.paths import is_remote, scheme_of
 from tidemark.providers.iceberg.all_rows import AllRows
 from tidemark.providers.iceberg.catalog import OpenCatalog, catalog_key
 from tidemark.providers.iceberg.change import FileChanges, SnapshotChange
@@ -71,7 +72,6 @@ from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
 from tidemark.sinks.base import Fence, Owner
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
-from tidemark.storage.s3.address import is_s3
 
 NEW_TABLE: Final = {  # properties of tables that Tidemark creates
     "format-version": "2",
@@ -249,9 +249,10 @@ class IcebergTarget(LakeTable[Table]):
 
     def store_of(self, table: Table) -> ObjectStore:
         root = root_of(table.location())
-        if is_remote(root) and not is_s3(root):
+        if is_remote(root) and scheme_of(root) not in STORES:
+            stores = " and ".join(f"{scheme}://" for scheme in STORES)
             raise SinkRefused(
-                f"the table lies at {table.location()}, and Tidemark writes tables only in folders and in s3://",
+                f"the table lies at {table.location()}, and Tidemark writes tables only in folders, {stores}",
                 next_step="create it in another location",
                 **self.context(),
             )
@@ -276,9 +277,9 @@ class IcebergTarget(LakeTable[Table]):
             yield table
 
     def try_warehouse(self) -> str:
-        """Write below the warehouse of tables in a bucket, as the catalog would; return what to report about it."""
+        """Write below the warehouse of tables in a store, as the catalog would; return what to report about it."""
         warehouse = self._settings.warehouse or ""
-        if not is_s3(warehouse):
+        if not is_remote(warehouse):
             return ""
         with self._catalog() as opened:
             try_write(load_file_io(opened.catalog.properties, warehouse), warehouse)

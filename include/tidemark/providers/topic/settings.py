@@ -116,7 +116,8 @@ class Settings(StagingSettings):
         json_schema_extra={"default": "5m"},
     )
     staging_connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
-        default=None, description="Id of an Airflow connection of type aws, for staging in s3://."
+        default=None,
+        description="Id of the Airflow connection of the store, for staging at an address such as s3://bucket/prefix.",
     )
 
     _schema: RegisteredSchema | None = PrivateAttr(default=None)

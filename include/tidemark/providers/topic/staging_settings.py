@@ -2,12 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tidemark.config.base import Root
-from tidemark.config.s3 import in_folder_or_s3
 from tidemark.paths import is_remote, sink_folder
 from tidemark.sinks.settings import SinkSettings
 
@@ -16,11 +15,11 @@ class StagingSettings(SinkSettings):
     """The settings of the shared folder, in which each sink has its own folder. Subclasses say which keys open a
     bucket."""
 
-    staging: Annotated[Root, AfterValidator(in_folder_or_s3)] = Field(
+    staging: Root = Field(
         default="staging",
         validate_default=True,
-        description="Folder that executors and the publishing process share, or s3://bucket/prefix; a relative folder "
-        "lies below TIDEMARK_HOME.",
+        description="Folder that executors and the publishing process share, or an address such as s3://bucket/prefix; "
+        "a relative folder lies below TIDEMARK_HOME.",
         examples=["staging", "s3://bucket/staging"],
     )
 

@@ -3,6 +3,8 @@
 import json
 import signal
 from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -24,6 +26,23 @@ def test_killed_over_a_container_nothing_is_missing_and_nothing_twice(make_azure
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     world.finish()
     assert world.staging() == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "publish.before_record",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("stage.mid", "publish.receipt", "publish.mid")),
+    ],
+)
+def test_killed_over_a_table_in_a_container_nothing_is_missing_and_nothing_twice(
+    make_delta_world: Callable[..., Any], azure: Container, point: str
+) -> None:
+    world = make_delta_world(bucket=azure.below(uuid4().hex))
+    world.produce(60, bad_every=9)
+    killed = world.tidemark("run", "demo", *RUN_KEY, failpoint=f"{point}:kill9")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    world.finish()
 
 
 def test_woken_late_over_a_container_an_attempt_changes_nothing(make_azure_world: Make) -> None:

@@ -61,13 +61,14 @@ def test_an_address_of_another_program_is_refused_with_the_one_to_write(address:
     assert f'"{address.partition("//")[0]}//" is not known; write {EXAMPLE}' in problem
 
 
-@pytest.mark.parametrize(
-    ("sink", "key"),
-    [(DELTA, "sinks[0].delta.location"), (ICEBERG, "sinks[0].iceberg.warehouse"), (TOPIC, "sinks[0].topic.staging")],
-)
-def test_a_table_in_a_container_is_refused_by_name(sink: str, key: str, tmp_path: Path) -> None:
-    [problem] = problems_with(tmp_path, "  - files:\n      root: lake\n", sink.format(f"{ROOT}/tables"))
-    assert f"{key}: must be a folder or s3://bucket/prefix: only the sink files writes to other stores" in problem
+@pytest.mark.parametrize("sink", [DELTA, ICEBERG, TOPIC], ids=["delta", "iceberg", "topic"])
+def test_tables_and_staging_may_lie_in_a_container_with_a_right_address(sink: str, tmp_path: Path) -> None:
+    files = "  - files:\n      root: lake\n"
+    file = tmp_path / "flights.yaml"
+    file.write_text(changed((files, sink.format(f"{ROOT}/tables"))))
+    assert len(load(file).sinks) == 1
+    [problem] = problems_with(tmp_path, files, sink.format("abfss://tables"))
+    assert f"must be {EXAMPLE}" in problem
 
 
 def test_keys_of_s3_are_no_keys_of_a_container(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from tidemark.config.base import LoadContext
 from tidemark.connections.lookup import Secret
 from tidemark.decoders.json.settings import Settings as Json
 from tidemark.errors import ConfigurationError, SinkRefused
-from tidemark.providers.delta.bucket_options import options_of_delta
 from tidemark.providers.delta.buckets import buckets_of
 from tidemark.providers.delta.columns import (
     arrow_columns,
@@ -33,6 +32,7 @@ from tidemark.providers.delta.refusals import refuse_unfit
 from tidemark.providers.delta.settings import Settings
 from tidemark.providers.lake_tables.evidence import CountedMerge, TableEvidence
 from tidemark.providers.lake_tables.evolution import required_paths
+from tidemark.storage.s3.storage_options import storage_options
 
 CANARY = "canary-of-a-bucket"
 
@@ -91,7 +91,7 @@ def test_columns_that_delta_cannot_have_are_refused(schema: str, message: str | 
 def test_an_order_names_a_connection_and_holds_no_key_of_it() -> None:
     connection = {"login": "id", "password": CANARY, "extra": {"region_name": "eu-central-1"}}
     bucket = settings(location="s3://tables/prices", connection="aws", s3={"server_side_encryption": "AES256"})
-    options = options_of_delta(bucket.store_settings(), lambda _: connection)
+    options = storage_options("s3://bucket/table", bucket.store_settings(), lambda _: connection)
     assert options["aws_secret_access_key"] == Secret(CANARY)
     assert CANARY not in json.dumps(bucket.order()) + repr(options)
     assert {key: options[key] for key in ("aws_region", "conditional_put", "aws_s3_allow_unsafe_rename")} == {
@@ -103,12 +103,12 @@ def test_an_order_names_a_connection_and_holds_no_key_of_it() -> None:
 
 def test_another_store_is_asked_by_path_and_without_tls_only_when_its_address_says_so() -> None:
     connection = {"login": "id", "password": CANARY, "extra": {"endpoint_url": "http://minio:9000"}}
-    options = options_of_delta({"connection": "aws"}, lambda _: connection)
+    options = storage_options("s3://bucket/table", {"connection": "aws"}, lambda _: connection)
     assert options["aws_endpoint_url"] == "http://minio:9000"
     assert options["aws_allow_http"] == "true"
     assert options["aws_virtual_hosted_style_request"] == "false"
     with pytest.raises(ConfigurationError, match="does not exist"):
-        options_of_delta({"connection": "aws"}, lambda _: None)
+        storage_options("s3://bucket/table", {"connection": "aws"}, lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The options with which deltalake's client accesses a bucket in the same way as Tidemark's own client."""
+"""The options with which the client of deltalake accesses a bucket in the same way as Tidemark's own client."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,12 @@ from tidemark.connections.lookup import Lookup, Secret
 from tidemark.storage.s3.client import access, region_of, session_of, translated
 
 
-def options_of_delta(settings: Mapping[str, Any], lookup: Lookup) -> dict[str, str | Secret]:
+def storage_options(root: str, settings: Mapping[str, Any], lookup: Lookup) -> dict[str, str | Secret]:
     """Return the options of deltalake, with the keys that boto3 finds now. The keys may expire.
 
     Raises what ``access`` raises, and ``AccessDenied`` if boto3 finds no keys.
     """
+    del root  # deltalake takes the bucket from the address
     given = access(settings, lookup)
     options: dict[str, str | Secret] = {
         "conditional_put": "etag",  # a commit fails if its version exists already
