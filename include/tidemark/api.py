@@ -518,7 +518,7 @@ def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
 
 
 def _database(environment: Environment) -> ManifestDatabase:
-    """Open the manifest database, acting as this user."""
+    """Open the manifest database. Its history names the operating system's user as the actor."""
     return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
 
 

@@ -204,7 +204,7 @@ class Blocked(TidemarkError):
 
 
 class IllegalTransition(TidemarkError):
-    """The manifest is not in a state that allows this."""
+    """The state of the manifest does not allow what was asked for."""
 
 
 class NotDone(TidemarkError):

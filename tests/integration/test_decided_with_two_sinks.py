@@ -178,7 +178,7 @@ def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world
     world.ok("run", "demo")
     refused = world.here("objects", "demo")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "the sinks daily, raw each have files with every record" in refused.stderr
+    assert "sinks daily and raw all hold all records as files: choose one" in refused.stderr
     for name in names:
         assert f"tidemark objects demo --sink {name}" in refused.stderr
         seen = places(world.data_paths("--sink", name)) + places(world.data_paths("--sink", name, "--dead-letters"))

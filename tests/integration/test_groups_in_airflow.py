@@ -117,7 +117,7 @@ def test_the_form_names_topics_and_the_limit_of_lists_is_shared(
     assert len(Run(world, topics=[f"{prefix}-a"]).plan()) == 1
     with pytest.raises(AirflowFailException, match=f"demo reads no topic {prefix}-x"):
         Run(world, topics=[f"{prefix}-x"]).plan()
-    with pytest.raises(AirflowFailException, match="accept decides about one topic of the group"):
+    with pytest.raises(AirflowFailException, match="accept needs exactly one topic of the group"):
         Run(world, accept={"decision": "accept-loss", "why": "test"}).plan()
     world.add_topic(f"{prefix}-c", *[b"x"] * 200)
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "3")

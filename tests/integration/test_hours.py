@@ -457,7 +457,7 @@ def test_a_file_that_others_replace_all_the_time_is_not_waited_for_without_end(
     monkeypatch.setattr(LocalStore, "replace", replaced)
     done = world.here("run", "demo", "--until", at(2).isoformat())
     assert done.exit_code == 1
-    assert "could not be put in 8 tries: others replaced it each time" in " ".join(done.stderr.split())
+    assert "could not be put in 8 tries: another process replaced it each time" in " ".join(done.stderr.split())
 
 
 def test_without_records_or_pipeline_there_are_no_hours(world: World) -> None:

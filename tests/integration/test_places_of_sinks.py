@@ -92,7 +92,7 @@ def test_a_sink_that_comes_to_the_place_of_another_by_another_name_is_refused_in
         world.produce(40, bad_every=9)
         refused = world.here("run", "demo")
         assert refused.exit_code == 1, refused.output
-        assert "are one place, which sink files of pipeline demo writes: the output of two would mix" in refused.stderr
+        assert "are one place, which sink files of pipeline demo writes already; two sinks would mix" in refused.stderr
         assert "tidemark retire sink demo files2 --why TEXT" in refused.stderr
         notes = world.here("plan", "demo").stderr
         for name in names:

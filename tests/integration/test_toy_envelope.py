@@ -155,5 +155,5 @@ def test_a_format_with_a_schema_reads_the_row_in_the_part_that_the_envelope_name
 
 @pytest.mark.parametrize("of_format", [of_avro(ROW), of_protobuf(protobuf_file("row"))])
 def test_a_schema_without_that_part_is_refused_with_its_name(of_format: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="has no record data, in which an envelope holds the row"):
+    with pytest.raises(ConfigurationError, match="is not the schema of an envelope: it has no record data"):
         open_decoder({**of_format, "key": KEY, "tombstones": ["id"], "envelope": {"kind": "toy"}})

@@ -95,7 +95,7 @@ EXPLODE = order("explode", fans_out=True)
     [
         ((order("spark"), order("spark")), r"transform\[1\]\.spark: there can be only one spark"),
         ((order("spark"), DEDUPE), r"transform\[1\]\.dedupe: it must get the rows before spark changes them"),
-        ((EXPLODE, order("spark")), r"transform\[1\]\.spark: after explode, one record may be several rows"),
+        ((EXPLODE, order("spark")), r"transform\[1\]\.spark: spark must stand before explode"),
     ],
 )
 def test_the_order_of_transforms_that_would_break_the_evidence_is_refused(

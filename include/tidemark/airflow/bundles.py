@@ -13,9 +13,9 @@ NAMED = 10  # manifests that an error names one by one
 
 
 def bundled(manifests: Iterable[Manifest], most: int, offsets: int) -> list[list[int]]:
-    """Return the ids in bundles, in the given order. Each has at most ``most`` manifests, and at most ``offsets``
-    offsets, which one Spark task reads. A larger manifest is a bundle of its own, so that other tasks of Airflow work
-    beside it.
+    """Group manifests, in their order, into lists of ids. A bundle has at most ``most`` manifests and ``offsets``
+    offsets (``spark.records_per_task``), so that one Spark task reads it. A larger manifest gets a bundle alone; other
+    tasks of Airflow can then run in parallel.
     """
     bundles: list[list[int]] = []
     held = 0

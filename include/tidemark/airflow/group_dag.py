@@ -103,7 +103,7 @@ def plan_group(group: Group, problem: TidemarkError | None = None) -> list[Plann
             raise problem
         if params.get("accept") and len(only) != 1:
             raise ConfigurationError(
-                "accept decides about one topic of the group, and the run names none or several",
+                f"accept needs exactly one topic of the group; this run names {len(only)}",
                 next_step='name it: trigger it again with "topics": [TOPIC]',
             )
         with database_of(task_context) as database:

@@ -24,7 +24,13 @@ from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
 from tidemark.lifecycle.known_sinks import not_in_file
-from tidemark.lifecycle.members import page_of_manifests, pipelines_of, planned_topics, refuse_failed, refused_topics
+from tidemark.lifecycle.members import (
+    never_planned_topics,
+    page_of_manifests,
+    pipelines_of,
+    planned_topics,
+    refuse_failed,
+)
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, Manifest, ManifestSelection, ManifestState, counted
 from tidemark.model.problem import Problem
@@ -322,8 +328,8 @@ def _of_members(environment: Environment, group: Group, *, every_topic: bool = F
 
     def contexts(database: ManifestDatabase) -> Iterator[Context]:
         if every_topic:
-            refused = map(group.member_name, refused_topics(group, database))
-            failed.update(dict.fromkeys(refused, "no plan has included it"))
+            never_planned = map(group.member_name, never_planned_topics(group, database))
+            failed.update(dict.fromkeys(never_planned, "no plan has included it"))
         for topic in planned_topics(group, database):
             name = group.member_name(topic)
             with about(pipeline=name):

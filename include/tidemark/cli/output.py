@@ -168,7 +168,7 @@ def filled(view: Filled) -> None:
 
 @or_json
 def filled_members(views: Mapping[str, Filled], sink: str) -> None:
-    """Print what a sink of each member of a group got, by member."""
+    """Print, for each member of a group, how many manifests a sink got, and which it did not get and why."""
     for name, view in views.items():
         word = "would be published" if view.dry_run else "published"
         if view.filled:
@@ -184,7 +184,7 @@ def filled_members(views: Mapping[str, Filled], sink: str) -> None:
 
 
 def planned_members(runs: Mapping[str, PlannedRun], as_json: bool) -> None:
-    """Print what was planned for each member of a group, by member."""
+    """Print, for each member of a group, which manifests were planned."""
     if as_json:
         print_json(runs)
         return

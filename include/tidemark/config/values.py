@@ -264,7 +264,8 @@ def layout(value: str) -> str:
 
 
 def _layout_segment(segment: str, seen: list[str]) -> list[str]:
-    """Return the times and names in one folder of a layout; ``seen`` are those of the folders before it."""
+    """Check one folder of a layout and return its placeholders, such as ``%H`` or ``{stream}``. ``seen`` has those of
+    the folders before it."""
     if segment in ("", ".", ".."):
         raise wrong("must be folders with / between them, none empty, none . or .., no / at either end")
     if segment[0] in "_.":

@@ -124,6 +124,7 @@ class Attempts(Part):
         return bool(self._sql.rows("is_of_retired_sink", manifest_id=manifest_id, attempt=attempt)[0]["retired"])
 
     def last_took(self, pipeline_name: str) -> float | None:
-        """Return the seconds from start to end of the newest done manifest's published attempt; None without one."""
+        """Return how many seconds the newest published attempt took, of the newest done manifest that has one; None if
+        no done manifest has one."""
         row = self._sql.row("last_took", pipeline_name=pipeline_name)
         return None if row is None else float(row["seconds"])

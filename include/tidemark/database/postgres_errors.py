@@ -82,7 +82,8 @@ class PostgresError:
 
 @contextmanager
 def translated(translate: Callable[[PostgresError], TidemarkError], rights: "Rights | None" = None) -> Iterator[None]:
-    """Replace each error of psycopg with the one that ``translate`` makes of it; ``rights`` names missing rights.
+    """Replace each error of psycopg with the one that ``translate`` makes of it. With ``rights``, the next step of a
+    refused statement lists the missing GRANT statements.
 
     A traceback does not show the error of psycopg, because its text contains the row that was refused.
     """
@@ -90,7 +91,7 @@ def translated(translate: Callable[[PostgresError], TidemarkError], rights: "Rig
         yield
     except psycopg.Error as error:
         translation = translate(_classified(error))
-        raise (rights.name(translation) if rights else translation) from None
+        raise (rights.with_missing_grants(translation) if rights else translation) from None
 
 
 def is_refused(error: BaseException | None, dsn: str) -> bool:

@@ -117,8 +117,8 @@ class Publications(Part):
         return [Counts(**row["counts"]) for row in self._sql.rows("newest_counts", pipeline_name=pipeline_name)]
 
     def stale_in_sinks(self, pipeline_name: str) -> list[tuple[int, str]]:
-        """Return (manifest id, sink) for each sink where every row of the newest manifest with rows was stale: the
-        table already had a newer row of its key."""
+        """Return (manifest id, sink) for each sink whose newest manifest with rows changed nothing: for each key the
+        table already had a newer row. Looks at the newest 50 done manifests."""
         rows = self._sql.rows("stale_in_sinks", pipeline_name=pipeline_name)
         return [(row["manifest_id"], row["sink"]) for row in rows]
 

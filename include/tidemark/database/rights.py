@@ -36,25 +36,25 @@ OF_THE_LEDGER = Needs({"tidemark": ("USAGE",)}, {("tidemark", ""): ("SELECT", "I
 
 @dataclass(frozen=True)
 class Rights:
-    """The rights that statements of a session need; ``then`` ends the next step."""
+    """The rights that the statements of a session need. ``then`` follows the GRANT statements in the next step."""
 
     session: psycopg.Connection[dict[str, Any]]
     needs: Needs
     then: str
 
-    def name(self, error: TidemarkError) -> TidemarkError:
-        """Return the error with the missing GRANT statements as its next step, if it is a refused right and some are
-        missing; else unchanged."""
+    def with_missing_grants(self, error: TidemarkError) -> TidemarkError:
+        """Return an ``AccessDenied`` whose next step lists the missing GRANT statements. Return the error unchanged if
+        it is no ``AccessDenied``, or if no GRANT is missing."""
         grants = missing_grants(self.session, self.needs) if isinstance(error, AccessDenied) else []
-        if not grants:  # no right is missing; such as a policy that refuses rows
+        if not grants:  # for example, a policy refuses the rows
             return error
         next_step = f"have their owner run in that database: {'; '.join(grants)}{self.then}"
         return AccessDenied(error.what, next_step=next_step, **error.context)
 
 
 def missing_grants(session: psycopg.Connection[dict[str, Any]], needs: Needs) -> list[str]:
-    """Return the GRANT statements; empty if the server does not answer. Uses a new connection, because the transaction
-    of the session has failed."""
+    """Return the GRANT statements for the rights that the user lacks; empty if the server does not answer. Uses a new
+    connection, because the transaction of the session has failed."""
     schemas, tables, rights = ([row[column] for row in needs.rows()] for column in range(3))
     try:
         dsn = make_conninfo(session.info.dsn, password=session.info.password, connect_timeout="5")

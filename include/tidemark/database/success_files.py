@@ -15,7 +15,8 @@ class SuccessFiles(Part):
         return self._sql.rows("without_success_file", pipeline_name=pipeline_name, sink=sink)
 
     def note(self, pipeline_name: str, sink: str, revisions: Mapping[datetime, int]) -> None:
-        """Store which revision of each hour the success files of a sink show."""
+        """Store, for each hour, the revision that the success files of a sink now have. A lower revision never
+        replaces a higher one."""
         values = {"hours": list(revisions), "revisions": list(revisions.values())}
         self._sql.changed("note_success_files", pipeline_name=pipeline_name, sink=sink, **values)
 

@@ -21,7 +21,8 @@ _OFFSET = 4  # bytes that Arrow needs for each text and each list
 
 
 class ListLimit:
-    """Refuses records whose lists take more than ``limit`` bytes as columns; None means no limit.
+    """Refuses records whose lists would take more than ``limit`` bytes in Arrow columns. Without a limit (None) it
+    refuses nothing.
 
     ``counted`` returns the bytes that the lists of a value take; 0 for a value that cannot be read. It may stop
     counting above the limit. It is called only for values that are long enough to exceed the limit.

@@ -12,6 +12,13 @@ AUTHORIZATION: Final = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
+_LOG_IN: Final = "check user, password (or client id and secret) and sasl.mechanism of the Kafka connection"
+_GRANT: Final = "grant the user of the Kafka connection"
+_NEXT_STEPS: Final = dict.fromkeys(AUTHENTICATION, _LOG_IN) | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_GRANT} DESCRIBE and READ on the topic (kafka-acls --add)",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_GRANT} DESCRIBE on the cluster (kafka-acls --add --cluster)",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_GRANT} READ on the consumer group (kafka-acls --add --group)",
+}
 REFUSALS: Final = (*AUTHENTICATION, KafkaError._SSL, *AUTHORIZATION)
 
 
@@ -24,12 +31,4 @@ def denied(code: int, detail: str, **context: object) -> AccessDenied:
             "that the certificate is valid and names this host; with ssl.certificate.*: that the broker trusts it",
             **context,
         )
-    return AccessDenied(
-        f"Kafka refuses this client: {detail}",
-        next_step="check user, password (or client id and secret) and sasl.mechanism of the Kafka connection"
-        if code in AUTHENTICATION
-        else "grant the user of the Kafka connection READ on the consumer group (kafka-acls --add --group)"
-        if code == KafkaError.GROUP_AUTHORIZATION_FAILED
-        else "grant the user of the Kafka connection DESCRIBE and READ on the topic (kafka-acls --add)",
-        **context,
-    )
+    return AccessDenied(f"Kafka refuses this client: {detail}", next_step=_NEXT_STEPS[code], **context)

@@ -99,8 +99,9 @@ def page_of_manifests(
     return sorted(chain(*pages), key=lambda manifest: -manifest.id)[:limit]
 
 
-def refused_topics(group: Group, database: ManifestDatabase) -> list[str]:
-    """Return the topics of a group that were never planned: each plan was refused, and ``status`` says why."""
+def never_planned_topics(group: Group, database: ManifestDatabase) -> list[str]:
+    """Return the topics of a group that have no plan yet: their first plan is running, was killed, or failed.
+    ``status`` has the reason of a failure."""
     known = {*database.pipelines.names(retired=True)}
     return _topics_among(group, [name for name in database.tasks.pipelines_noted() if name not in known])
 
@@ -195,11 +196,11 @@ def for_each_opened(members: Members[None], work: Callable[[Context], Result]) -
 
 
 def recorded_topics(group: Group, contexts: Iterable[Context], database: ManifestDatabase) -> list[str]:
-    """Return the topics of which the targets of these members have records, also topics of other members that share a
-    target, without the retired ones.
+    """Return the topics whose evidence the targets of these members hold, without the retired ones. A target that
+    members share may also hold evidence of topics of other members.
 
-    A database that was lost does not know them, and a topic may no longer exist. A target that does not answer is left
-    out; the work on its member reports the error.
+    A new database in place of a lost one does not know these topics, and a topic may no longer exist. A target that
+    does not answer is left out; the work on its member reports the error.
     """
     sinks = {sink.target: sink for context in contexts for sink in context.sinks}
     names: set[str] = set()
@@ -253,7 +254,8 @@ def _refuse_unread(group: Group, topics: Sequence[str], only: Collection[str]) -
 
 
 def _forget_missing_topics(group: Group, database: ManifestDatabase, topics: Sequence[str]) -> None:
-    """Remove the note of a member whose first plan failed and whose topic no longer exists: it is not planned again."""
+    """Forget the failure of each member that was never planned and whose topic no longer exists: nothing plans it
+    again."""
     known = database.pipelines.names(retired=True)
     for name in database.tasks.pipelines_noted():
         owner, topic = split_name(name)

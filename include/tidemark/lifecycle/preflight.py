@@ -319,7 +319,7 @@ def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
         return
     if others := database.targets.other_writers(sink.pipeline_name, sink.target):
         raise SinkRefused(
-            f"{sink.target} is written by pipeline {others[0]}: the output of two would mix",
+            f"pipeline {others[0]} writes {sink.target} already; two pipelines would mix their output there",
             next_step="nothing was written; give this sink a target of its own",
             sink=sink.name,
         )
@@ -367,8 +367,8 @@ def refuse_other_name(
     if writers:
         other_pipeline, name, target = writers[0]
         raise SinkRefused(
-            f"{sink.target} and {target} are one place, which sink {name} of pipeline {other_pipeline} writes: the "
-            "output of two would mix",
+            f"{sink.target} and {target} are one place, which sink {name} of pipeline {other_pipeline} writes "
+            "already; two sinks would mix their output there",
             next_step="nothing was written; take this sink out of the pipeline file, and add one of another name, with "
             f"a place of its own; then: tidemark retire sink {sink.pipeline_name} {sink.name} --why TEXT and tidemark "
             f"fill {sink.pipeline_name} NAME --why TEXT. When sink {name} is retired, this place can be used again by "

@@ -14,8 +14,8 @@ class Address:
         return f"connection {self.connection}" if self.connection else str(self.servers)
 
     def is_same(self, other: "Address | None") -> bool:
-        """Return whether both have the same connection, or a server in common. Different addresses may still lead to
-        one cluster; this cannot be seen here."""
+        """Return whether two addresses have the same connection or, without one, share a server. False does not prove
+        that they are two clusters: different addresses may lead to one."""
         if other is None:
             return False
         if self.connection is not None:

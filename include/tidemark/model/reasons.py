@@ -122,7 +122,7 @@ class DeadLetterLimit:
     def allowed(self, records: int) -> int | None:
         """Return how many dead letters are allowed among so many records; None: no limit.
 
-        A share is rounded up, so the only record of a manifest may be bad.
+        A share is rounded up: with any share above 0 %, one dead letter is always allowed.
         """
         if self.text is None:
             return None

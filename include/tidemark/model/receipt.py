@@ -30,8 +30,9 @@ class PartitionCount:
     """The numbers that one attempt measured on one partition; ``first`` and ``last`` are None if nothing was read.
 
     ``last_timestamp_ms``, ``last_digest`` (of key and value) and ``last_epoch`` (the leader epoch, None if it is not
-    known) are of the record at offset ``last``. ``bytes`` counts keys and values. ``gaps`` lists half-open gaps between
-    the offsets; if there are more than it lists, ``gap_count`` is higher than its length.
+    known) are of the record at offset ``last``. ``bytes`` counts keys and values. ``distinct`` counts the records whose
+    offset is higher than the one before; if it is not ``read``, records came twice, and ``counting.py`` blocks the
+    attempt. ``gaps`` has the first gaps between the offsets, half open; ``gap_count`` counts all of them.
     """
 
     topic: str

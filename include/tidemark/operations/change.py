@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Change:
-    """An effect of a changed file on what exists. ``next_step`` says how to go on safely; None if nothing needs to be
-    done.
+    """One effect that a changed pipeline file has on its manifests, sinks and published output. ``next_step`` says how
+    to go on safely; None if nothing needs to be done.
     """
 
     what: str

@@ -136,8 +136,8 @@ def _refuse_renaming(known: dict[str, KnownSink], sink: Sink, old: str) -> None:
         )
     if before.target != sink.target:
         raise ConfigurationError(
-            f"sink {old} writes to {before.target}, and the pipeline file has {sink.target} for {sink.name}",
-            next_step=f"only the name may change: set the target of {sink.name} to that of {old}; nothing was changed",
+            f"sink {sink.name} has another target ({sink.target}) than sink {old} ({before.target})",
+            next_step=f"nothing was changed. Only the name may change: give {sink.name} the target {before.target}",
             sink=sink.name,
         )
 

@@ -304,7 +304,7 @@ def status(
             )
         ),
         retries=tuple(sorted(retries, key=lambda retry: retry.at)),
-        leftover=_leftover(pipeline_name, audits),
+        leftover=_first_harmless_audit(pipeline_name, audits),
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
@@ -554,8 +554,9 @@ def _is_harmless(audit: LastAudit) -> bool:
     return audit.differences == len(kept) and all(difference.harmless for difference in kept)
 
 
-def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
-    """Return what the last audits have found, if it is no damage."""
+def _first_harmless_audit(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
+    """Return the first unresolved audit that found only what no reader sees, such as files that nobody removed; None
+    if there is none."""
     for audit in filter(_is_harmless, unresolved_audits(audits)):
         first = audit.first_differences[0]
         times = f"{count_of(audit.differences, 'time')}, " if audit.differences > 1 else ""
@@ -568,7 +569,7 @@ def _leftover(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None
 
 
 def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[PipelineProblem]:
-    """Return the worst of what is damaged or could not be compared, by the last audits."""
+    """Return at most one problem: the worst unresolved audit that found damage, or that could not compare something."""
     problems = []
     for audit in unresolved_audits(audits):
         if _is_harmless(audit):

@@ -1,4 +1,5 @@
-"""``trigger`` of a pipeline file: runs that begin when enough records wait, or when none has begun for long enough."""
+"""``trigger`` of a pipeline file: a run begins when enough offsets wait, and at the latest ``at_least_every`` after the
+last plan."""
 
 from datetime import timedelta
 from typing import Final

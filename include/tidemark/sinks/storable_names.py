@@ -37,7 +37,8 @@ class StorableNames:
 
 
 def problem_with_names(names: StorableNames, columns: pa.Schema) -> str | None:
-    """Return why a target cannot store columns of these names, as a sentence that continues its key; None if it can.
+    """Return why a target cannot store columns with these names; None if it can. The text goes on after the name of a
+    key: ``may not have a column ..``.
 
     No sink accepts a name that is empty or contains NUL, a column that begins with _, or two names at the same level
     that most engines treat as one.
@@ -59,7 +60,8 @@ def problem_with_names(names: StorableNames, columns: pa.Schema) -> str | None:
 
 
 def clash(new: pa.Field, beside: Iterable[pa.Field]) -> str | None:
-    """Return why an engine could confuse a field with another one at the same level, as a sentence; None if not."""
+    """Return, as a sentence, why an engine could confuse a field with another one at the same level; None if it could
+    not."""
     for field in beside:
         if field is not new and folded(field.name) == folded(new.name):
             return f"it differs from {_shown((field.name,))} by case only, and most engines see one name"

@@ -222,8 +222,7 @@ class Source(ABC):
             if bound.last_stable < covered.end:
                 raise Unavailable(
                     f"the last stable offset of {covered.at.topic}-{covered.at.partition} is {bound.last_stable}, "
-                    f"below the end of the range, {covered.end}",
-                    next_step="a replica lags, or the log was truncated; try again, then compare with: "
-                    f"tidemark lag {self.pipeline_name}",
+                    f"but the range ends at {covered.end}: its log was cut, or a replica lags",
+                    next_step=f"try again; if it repeats: tidemark lag {self.pipeline_name}",
                     **context,
                 )

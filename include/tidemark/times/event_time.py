@@ -178,7 +178,7 @@ class EventTime:
             raise ConfigurationError(
                 f"event_time: {error}",
                 next_step="timezone is an IANA name (Europe/Berlin), unit s, ms, us or ns, on_invalid fail, "
-                "dead_letter or source_timestamp",
+                "dead_letter or source_timestamp, min an ISO date-time; for pattern, see the reason above",
             ) from error
 
     def check(self, schema: pa.Schema) -> None:

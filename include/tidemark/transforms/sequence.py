@@ -48,7 +48,7 @@ class Transforms:
 
     @property
     def memory(self) -> Memory | None:
-        """Return which rows ``remember`` must get before the first row goes through the steps."""
+        """Return which rows ``remember`` must get before the first row goes through the steps; None for no rows."""
         return next((step.memory for step in self.steps if step.memory), None)
 
     @property
@@ -66,7 +66,8 @@ class Transforms:
             )
         if isinstance(transform, OnFrames) and fanned_out:
             raise ConfigurationError(
-                "after explode, one record may be several rows", next_step=f"write {order.kind} before explode"
+                f"{order.kind} must stand before explode, which may make several rows of one record",
+                next_step=f"write {order.kind} before explode",
             )
         if self.on_frames is None:
             return
@@ -147,7 +148,8 @@ def _columns(decode: str, transforms: str) -> Columns:
     fans_out = [position for position, order in enumerate(orders) if order.fans_out]
     if names and fans_out:
         wrong = ConfigurationError(
-            "a tombstone does not tell how many rows its key had", next_step="leave decode.tombstones out"
+            "decode.tombstones cannot be used with explode: a tombstone does not say how many rows its key had",
+            next_step="remove decode.tombstones, or remove this transform",
         )
         raise WrongTransform(fans_out[0], orders[fans_out[0]].kind, wrong)
     of_tombstones = tuple(field.name for field in made if field.metadata == _OF_TOMBSTONES)

@@ -27,7 +27,7 @@ def refuse_altered(kind: DuckDBPyType, column: str) -> None:
     """
     if kind.id in ("uhugeint", "bit"):
         raise ConfigurationError(
-            f"column {column} would have DuckDB's type {kind!s}, which Arrow changes on the way to a sink",
+            f"column {column} would have DuckDB's type {kind!s}; Arrow would change its values",
             next_step=f"cast it: CAST(.. AS VARCHAR) AS {column}",
         )
     for _, inner in kind.children if kind.id in ("list", "array", "struct", "map", "union") else ():

@@ -60,8 +60,8 @@ def plan_tasks() -> dict[str, PlanTask]:
 
 
 def dag_of(pipeline_name: str, tasks: Mapping[str, PlanTask]) -> str:
-    """Return the DAG whose rights and runs are those of the pipeline; the one of its name if Airflow has no other. For
-    a member, it is the DAG of its group.
+    """Return the DAG that plans the pipeline: its rights and runs count for the pipeline. For a member, it is the DAG
+    of its group. If Airflow knows no such DAG, return the name of the pipeline or group.
     """
     group, _ = split_name(pipeline_name)
     task = tasks.get(group)
@@ -99,8 +99,8 @@ OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRu
 
 
 def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) -> dict[PlanTask, _Try]:
-    """Return, by plan task, its try in the newest DAG run for which ``is_true`` holds. Reads all runs of these
-    pipelines.
+    """Return, for each plan task, its try in the newest DAG run for which all of ``is_true`` hold. Reads all runs of
+    these DAGs.
     """
     newest = (
         select(func.max(DagRun.id), TaskInstance.task_id)
@@ -117,10 +117,11 @@ def _newest_tries(tasks: Mapping[str, PlanTask], *is_true: ColumnElement[bool]) 
 
 
 def _newest_ended(tasks: Mapping[str, PlanTask]) -> dict[PlanTask, _Try]:
-    """Return, by plan task, its try in the newest DAG run that no user started and whose plan has ended.
+    """Return, for each plan task, its try in the newest run that Airflow itself started (by schedule or asset) and
+    whose plan has ended.
 
-    By Airflow's index it reads one run of each DAG, however many there are: runs of a schedule have a date each, runs
-    by an asset have none.
+    Reads at most two runs of each DAG, by Airflow's index: the newest with a logical date (schedule) and the newest
+    without one (asset).
     """
     dags: dict[str, set[str]] = {}
     for task in tasks.values():
@@ -171,8 +172,8 @@ def _unplanned(name: str, task: PlanTask, newest: _Try | None) -> Unplanned:
 
 
 def failed_runs(tasks: Mapping[str, PlanTask], *, asked_for: bool) -> dict[str, FailedRun]:
-    """Return, by pipeline, the newest run whose plan has ended, if that failed; with ``asked_for`` also runs that a
-    user started.
+    """Return, by pipeline, the newest run whose plan has ended, if that plan failed. Looks only at runs that Airflow
+    itself started; with ``asked_for`` also at runs that a user started.
     """
     tries = _newest_tries(tasks, TaskInstance.state.in_(ENDED)) if asked_for else _newest_ended(tasks)
     failed = {name: (task, tries[task]) for name, task in tasks.items() if task in tries}

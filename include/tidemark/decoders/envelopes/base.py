@@ -127,7 +127,7 @@ def json_doubts(config: Mapping[str, Any], columns: pa.Schema, record: object) -
 def no_row_inside(schema: str, part: str) -> ConfigurationError:
     """Return the error for a format's schema that lacks the part of the envelope in which the row lies."""
     return ConfigurationError(
-        f"{schema} has no record {part}, in which an envelope holds the row",
+        f"{schema} is not the schema of an envelope: it has no record {part}, which holds the row",
         next_step="name the schema of the whole envelope, or leave decode.envelope out",
     )
 

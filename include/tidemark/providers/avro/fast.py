@@ -39,7 +39,9 @@ _MILLIS: Final = 1_000
 
 @dataclass(frozen=True)
 class _Origin:
-    """The origin of a column: a field of the writer, or a default."""
+    """The place from which the fast path takes a column: a field of the writer's schema, or, if ``field`` is None, the
+    reader's default. Numbers of the field are multiplied by ``multiplied``, so that milliseconds become microseconds.
+    """
 
     field: str | None
     default: Any
@@ -47,7 +49,8 @@ class _Origin:
 
 
 class FastReader:
-    """Reads records of one writer as rows of one reader. ``of`` returns None if a type is not in the list."""
+    """Reads records of one writer's schema as rows of one reader's schema, with pyruhvro. ``of`` returns None if
+    pyruhvro cannot read a type."""
 
     def __init__(self, writer: Any, rows: AvroRows, origins: list[_Origin], slow: RecordReader) -> None:
         self._writer, self._rows, self._origins, self._slow = writer, rows, origins, slow
@@ -56,7 +59,8 @@ class FastReader:
 
     @classmethod
     def of(cls, writer: Any, rows: AvroRows, slow: RecordReader) -> "FastReader | None":
-        """Return a reader, or None. ``slow`` reads what pyruhvro cannot; the caller has resolved the two schemas."""
+        """Return a reader; None if the fast path cannot read a column. ``slow`` reads the records that pyruhvro
+        refuses. The caller has resolved the two schemas."""
         if not (
             kind_of(writer) == "record" and rows.is_record and all(_is_listed(f["type"]) for f in writer["fields"])
         ):
@@ -153,7 +157,8 @@ def _is_listed(schema: Any) -> bool:
 
 
 def _origin(field: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]) -> _Origin | None:
-    """Return the origin of a column; None if the column must be read one by one."""
+    """Return where the fast path takes a column from: a field of the writer's schema, or the reader's default. None if
+    the fast path cannot read it, so that its records must be decoded one by one."""
     if not _is_listed(field["type"]) or not _is_arrow(field["type"]):
         return None
     name = next((name for name in (field["name"], *aliases_of(field)) if name in written), None)

@@ -1,4 +1,4 @@
-"""``served_in: {dynamodb: ..}`` of totals."""
+"""The settings of ``served_in: {dynamodb: ..}``: a DynamoDB table with a copy of a sink's totals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -395,8 +395,8 @@ class IcebergTarget(LakeTable[Table]):
     # the commit
 
     def publish(self, staged: StagedAttempt, summary: Mapping[str, str], fence: Fence) -> None:
-        """Make the staged files the rows of the manifest, in one snapshot; may be repeated
-        (``LakeTableOutput.commit``)."""
+        """Commit one snapshot in which the staged files replace the rows of the manifest. You may call it again: see
+        ``LakeTableOutput.commit``."""
         manifest_id, attempt = staged.manifest_id, staged.attempt
         position = 0
         for _ in self.tries(manifest=manifest_id, attempt=attempt):

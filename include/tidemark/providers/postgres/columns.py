@@ -57,7 +57,8 @@ def type_of(kind: pa.DataType) -> str:
 
 
 def problem_with_maps(columns: pa.Schema) -> str | None:
-    """Return why a column cannot be JSON, as a sentence that continues its key; None if all can."""
+    """Return why a column cannot be JSON; None if all can. The text goes on after the name of a key of the pipeline
+    file."""
     for field in columns:
         if _has_nested_key(field.type):
             return (
@@ -106,7 +107,8 @@ def ddl_create(
 
 
 def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Sequence[Column]) -> sql.Composed:
-    """Return the statements that rename columns to their current names, and add those that exist under no name."""
+    """Return the statements that give columns with a former name their current one, and add the columns that the table
+    lacks."""
     existing = {column.name for column in actual}
     renamed = {
         column.name: FORMER_NAMES[column.name] for column in missing if FORMER_NAMES.get(column.name) in existing
@@ -121,8 +123,9 @@ def ddl_complete(table: sql.Identifier, actual: Sequence[Column], missing: Seque
     return sql.SQL("; ").join(statements)
 
 
-def selected(wanted: Sequence[str], actual: Sequence[Column]) -> sql.Composed:
-    """Return columns by their current names, also from a table that has former names until its next run."""
+def select_list(wanted: Sequence[str], actual: Sequence[Column]) -> sql.Composed:
+    """Return a SQL select list that gives these columns their current names. A table that no run has upgraded yet may
+    still have a former name (``FORMER_NAMES``); that column gets an alias."""
     existing = {column.name for column in actual}
     stored = {name: name if name in existing else FORMER_NAMES.get(name, name) for name in wanted}
     return sql.SQL(", ").join(sql.SQL("{} AS {}").format(*map(sql.Identifier, (stored[name], name))) for name in wanted)

@@ -123,8 +123,8 @@ def _translate(error: PostgresError, context: dict[str, object]) -> TidemarkErro
         case Cause.DENIED:
             return AccessDenied(
                 f"PostgreSQL says: {error.message}",
-                next_step="grant the connection's user the right (BYPASSRLS, or a policy, where row level security "
-                "refuses rows)" + THEN_RETRY,
+                next_step="grant the connection's user the right; where row level security refuses rows, let the owner "
+                "of the table add a policy for the user" + THEN_RETRY,
                 **context,
             )
         case Cause.LOCKED:

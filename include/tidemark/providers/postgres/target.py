@@ -15,7 +15,7 @@ from tidemark.connections.lookup import Lookup
 from tidemark.database.rights import Needs, Rights, missing_grants
 from tidemark.database.session import Session
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused
-from tidemark.providers.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits, selected
+from tidemark.providers.postgres.columns import Column, ddl_complete, ddl_create, names, refuse_misfits, select_list
 from tidemark.providers.postgres.session import Locked, connect, conninfo, translated
 from tidemark.providers.postgres.table_settings import TableSettings
 from tidemark.providers.postgres.writer import DEAD, SCHEMA
@@ -291,9 +291,9 @@ class PostgresTarget:
                 kind = _NO_TABLES.get(row["kind"], "relation that is not a table")
                 raise SinkRefused(
                     f"{row['name']} is a {kind}, and the sink writes to a table",
-                    next_step=f"give the {kind} another name or drop it, and give the table that it has replaced its "
-                    f"name back (ALTER TABLE .. RENAME TO {row['name'].rpartition('.')[2]}); or write another table "
-                    "into the pipeline file, for a sink with another name" + THEN_RETRY,
+                    next_step=f"rename or drop the {kind}, and give the table that it replaced its name back: ALTER "
+                    f"TABLE .. RENAME TO {row['name'].rpartition('.')[2]}; or give the sink another table and another "
+                    "name" + THEN_RETRY,
                     **self.context(table=row["name"]),
                 )
         return [row["id"] or "" for row in rows]
@@ -311,9 +311,9 @@ class PostgresTarget:
             [rows] = self.execute(self.connected(), "has_rows", parts, name=table)
         if not rows["there"] and rows["is_filtered"]:
             raise AccessDenied(
-                f"row level security shows no row of {table} to user {rows['user']}",
-                next_step=f"have its owner run: ALTER ROLE {rows['user']} BYPASSRLS, or add a policy for the user; "
-                "then: tidemark audit {pipeline}",
+                f"row level security is active on {table}, and user {rows['user']} sees no row of it",
+                next_step=f"let the owner of the table add a policy for {rows['user']}, or a superuser run: ALTER ROLE "
+                f"{rows['user']} BYPASSRLS; then: tidemark audit {{pipeline}}",
                 **self.context(table=table),
             )
         return bool(rows["there"])
@@ -322,7 +322,7 @@ class PostgresTarget:
         self, key: Sequence[str], manifest_id: int, topic: str, partition: int, offset: int
     ) -> list[dict[str, Any]]:
         """Return key, attempt and deletion mark of the row of a record; empty if a newer row of its key replaced it."""
-        parts: Parts = {"table": self.identifier, "columns": selected([*key, ATTEMPT, IS_DELETED], self.columns())}
+        parts: Parts = {"table": self.identifier, "columns": select_list([*key, ATTEMPT, IS_DELETED], self.columns())}
         place: dict[str, Any] = {"manifest": manifest_id, "topic": topic, "partition": partition, "offset": offset}
         return self.rows("row_at", parts, **place)
 

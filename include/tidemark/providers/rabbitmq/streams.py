@@ -120,9 +120,9 @@ class Streams:
                     break
             if expected < covered.end:
                 raise Unavailable(
-                    f"{covered.at.name} ends at offset {expected}, below the end of the range",
-                    next_step="the log was cut, or a replica lags; try again, then compare with: "
-                    "tidemark lag {pipeline}",
+                    f"{covered.at.name} ends at offset {expected}, but the range ends at {covered.end}: its log was "
+                    "cut, or a replica lags",
+                    next_step="try again; if it repeats: tidemark lag {pipeline}",
                     **where,
                 )
             if first_gap is not None:

@@ -14,7 +14,7 @@ from tidemark.errors import THEN_RETRY, SinkRefused, Unavailable
 from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.receipt import MALFORMED
 from tidemark.providers.topic.cluster import TopicCluster
-from tidemark.providers.topic.transaction import Interrupted, Transaction, uninterrupted
+from tidemark.providers.topic.transaction import TRIES, Interrupted, Transaction, uninterrupted
 from tidemark.sinks.base import Owner
 
 # The markers of a manifest always lie in the same one of so many: a transaction that nobody ends yet hides one of them,
@@ -126,7 +126,9 @@ class Markers:
             uninterrupted(lambda: self._take(content, only_if_free=only_if_free))
         except Interrupted:
             raise Unavailable(
-                f"the owner of topic {self._topic} could not be stored", next_step="repeat the command"
+                f"the owner of topic {self._topic} could not be stored in {TRIES} tries: another process registers it "
+                "at the same time, or the broker did not confirm the transaction",
+                next_step="look for another Tidemark process that claims this topic; then repeat the command or task",
             ) from None
 
     def _take(self, content: Mapping[str, Any], *, only_if_free: bool) -> None:

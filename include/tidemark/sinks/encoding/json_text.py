@@ -52,7 +52,7 @@ def refuse_unwritable(schema: pa.Schema) -> None:
     for field in schema:
         if not _is_writable(field.type):
             raise ConfigurationError(
-                f"JSON lines cannot hold column {field.name}, which is {field.type}",
+                f"JSON cannot hold column {field.name}: its type is {field.type}",
                 next_step="give the sink format: parquet, or leave the column out",
             )
 

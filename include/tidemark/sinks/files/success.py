@@ -65,8 +65,8 @@ def _not_put(store: ObjectStore, path: str, before: bytes | None, pipeline_name:
             pipeline=pipeline_name,
         )
     return Unavailable(
-        f"{what}: others replaced it each time",
-        next_step="the rows of the hour are published; look which other processes write there, then: tidemark run "
+        f"{what}: another process replaced it each time",
+        next_step=f"the rows of the hour are published. Find the process that writes {path}; then: tidemark run "
         f"{pipeline_name}",
         pipeline=pipeline_name,
     )

@@ -362,7 +362,7 @@ def test_what_stands_in_the_place_of_a_table_is_named_and_moved_away(
     failed = world.here("run", "demo")
     words = f"public.latest is a {kind}, and the sink writes to a table"
     assert (failed.exit_code, words in failed.stderr) == (1, True), failed.stderr
-    assert f"give the {kind} another name or drop it" in failed.stderr
+    assert f"rename or drop the {kind}" in failed.stderr
     world.execute(f"ALTER {kind.upper()} public.latest RENAME TO moved")
     world.ok(*failed.stderr.rsplit("; then: tidemark ", 1)[1].split("\n")[0].split())
     world.ok("run", "demo")

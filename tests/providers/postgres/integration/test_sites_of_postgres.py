@@ -296,7 +296,7 @@ def test_rows_that_row_level_security_hides_are_not_called_gone(make_table_world
         place = f"{parts['host']}:{parts['port']}/{parts['dbname']}"
         world.targets["warehouse"] = f"postgresql://{role}:reader@{place}"
         told = world.here("audit", "demo")
-        assert f"row level security shows no row of public.latest to user {role}" in told.stdout
+        assert f"row level security is active on public.latest, and user {role} sees no row of it" in told.stdout
         assert world.status("demo")[0]["state"] == "unknown"
         world.execute("ALTER TABLE public.latest DISABLE ROW LEVEL SECURITY", owner)
         assert world.ok("audit", "demo", "--deep") == ""

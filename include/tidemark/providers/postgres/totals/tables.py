@@ -195,7 +195,7 @@ class Totals(PostgresTarget):
 
     @cached_property
     def _numbers(self) -> list[str]:
-        """The value columns whose numbers have no limit of digits."""
+        """The value columns of type ``numeric``, whose values may have more digits than a copy can hold."""
         numeric = {column.name for column in self.columns() if column.type.startswith("numeric")}
         return [column.name for column in self.config.aggregate.value_columns if column.name in numeric]
 

@@ -148,7 +148,7 @@ class Wrapped(Shape):
 
 @dataclass(frozen=True)
 class Nothing(Shape):
-    """A message without fields. Its column only says if it is set."""
+    """A message without fields. Its column is true where the message is set, else null."""
 
     plain = pa.struct([])
     arrow = pa.bool_()
