@@ -178,7 +178,7 @@ def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world
     world.ok("run", "demo")
     refused = world.here("objects", "demo")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "sinks daily and raw all hold all records as files: choose one" in refused.stderr
+    assert "sinks daily and raw each hold every record as files: choose one" in refused.stderr
     for name in names:
         assert f"tidemark objects demo --sink {name}" in refused.stderr
         seen = places(world.data_paths("--sink", name)) + places(world.data_paths("--sink", name, "--dead-letters"))
@@ -186,7 +186,7 @@ def test_schedule_13_of_two_sinks_of_files_the_exact_reader_names_one(make_world
         assert {view["sink"] for view in world.json("objects", "demo", "--sink", name)} == {name}
     with mock.patch.dict(os.environ, world.environment()):
         assert sum(view.rows for view in tidemark.objects("demo", sink="raw")) == 54
-        with pytest.raises(ConfigurationError, match="say which sink to read"):
+        with pytest.raises(ConfigurationError, match="each hold every record as files: choose one"):
             tidemark.objects("demo")
         with pytest.raises(NotFound, match='did you mean "raw"'):
             tidemark.objects("demo", sink="row")

@@ -1,15 +1,18 @@
 """Makes one attempt visible (the numbers are those of docs/guarantees.md):
 
-1. ``publish.receipt``        one statement stores the receipt, if this attempt is the newest, and declares the
-                              unpublished output of lower attempts taken back; then the last record read is compared
-                              with the topic again (divergence.py); then the output that was taken back is removed
+1. ``publish.receipt``        one transaction stores the receipt, if this attempt is the newest, declares the
+                              unpublished output of lower attempts taken back, and opens the event hours of the rows
+                              again; then the last record read is compared with the topic again (divergence.py); then
+                              the output that was taken back is removed
 2. ``publish.mid``            files: each object moves to its key, which belongs to this attempt alone;
                               tables: the attempt takes the marker row; from then on no lower attempt can take it
-3. ``publish.before_record``  files: all objects are made durable, then the record of this attempt is written into the
-                              lake; tables: the rows are merged, and the target's transaction commits
+3. ``publish.before_record``  files: all objects are made durable, the fence is asked once more, and the record of this
+                              attempt is written into the lake;
+                              tables: the rows are merged, and the target's transaction commits
 4. ``publish.before_mark``    one transaction: the publication names this attempt, the manifest is done when every
                               sink has a publication; a table in the manifest database is merged in this transaction
-5. ``publish.marked``, ``publish.cleaned``   leftovers of lower attempts and the staging of this one are removed
+5. ``publish.marked`` (once for each sink), ``publish.cleaned``   leftovers of lower attempts and the staging of this
+                              one are removed
 
 With several sinks, steps 2 to 4 are done for each sink on its own: when one fails, the others stay published.
 """

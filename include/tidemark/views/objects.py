@@ -76,7 +76,7 @@ def _files_of_tables(pipeline: Pipeline, names: Collection[str]) -> list[ObjectV
 def _refuse_several(pipeline_name: str, with_files: Sequence[str]) -> None:
     if len(with_files) > 1:
         raise ConfigurationError(
-            f"sinks {' and '.join(with_files)} all hold all records as files: choose one",
+            f"sinks {' and '.join(with_files)} each hold every record as files: choose one",
             next_step=" or ".join(f"tidemark objects {pipeline_name} --sink {name}" for name in with_files),
             pipeline=pipeline_name,
         )
