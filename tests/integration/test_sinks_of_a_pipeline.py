@@ -100,7 +100,7 @@ def test_a_target_is_adopted_by_the_name_that_its_sink_had_and_renamed_after_tha
 
 def test_a_name_that_is_wrong_is_not_taken_for_a_renamed_sink(world: TableWorld) -> None:
     write_sinks(world, lake_sink(world.lake), table_sink(name="ledger", table="other"))
-    assert "the pipeline file has connection warehouse, table public.other" in (
+    assert "sink ledger has another target (connection warehouse, table public.other) than sink postgres" in (
         refusal := world.here("rename", "sink", "demo", "postgres", "ledger", *WHY).stderr
     ), refusal
     for old, new, message in (

@@ -319,7 +319,7 @@ def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
         return
     if others := database.targets.other_writers(sink.pipeline_name, sink.target):
         raise SinkRefused(
-            f"pipeline {others[0]} writes {sink.target} already; two pipelines would mix their output there",
+            f"pipeline {others[0]} writes to {sink.target} already; two pipelines would mix their output there",
             next_step="nothing was written; give this sink a target of its own",
             sink=sink.name,
         )

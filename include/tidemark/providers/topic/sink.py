@@ -86,7 +86,7 @@ class TopicLedger(Ledger):
     def refuse_other_pipeline(self, owner: str) -> None:
         if owner != self.pipeline_name:
             raise SinkRefused(
-                f"pipeline {owner} writes topic {self.topics.data} already; two pipelines would mix their "
+                f"pipeline {owner} writes to topic {self.topics.data} already; two pipelines would mix their "
                 "messages there",
                 next_step="nothing was sent; give this sink a topic of its own",
                 **self.context,

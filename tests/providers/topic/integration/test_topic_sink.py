@@ -352,7 +352,7 @@ def test_two_pipelines_may_not_write_one_topic(make_topic_world: Make, host: str
     (world.pipelines / "second.yaml").write_text(text.replace("127.0.0.1", host))
     refused = world.here("run", "second")
     assert refused.exit_code == 1
-    assert f"pipeline demo writes topic {world.out}" in refused.stderr
+    assert f"topic {world.out} already; two pipelines would mix" in refused.stderr
     world.assert_complete()
 
 
@@ -366,7 +366,7 @@ def test_a_topic_of_another_pipeline_is_refused_also_when_its_markers_are_gone(m
     for words in (("run", "second"), ("plan", "second", "--dry-run")):
         refused = world.here(*words)
         assert refused.exit_code == 1
-        assert f"pipeline demo writes topic {world.out}" in refused.stderr
+        assert f"topic {world.out} already; two pipelines would mix" in refused.stderr
     assert world.seen() == world.everything()
     (world.pipelines / "second.yaml").unlink()
 
