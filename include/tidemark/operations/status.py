@@ -556,7 +556,7 @@ def _is_harmless(audit: LastAudit) -> bool:
 
 def _first_harmless_audit(pipeline_name: str, audits: Sequence[LastAudit]) -> Problem | None:
     """Return the first unresolved audit that found only what no reader sees, such as files that nobody removed; None
-    if there is none."""
+    without such an audit."""
     for audit in filter(_is_harmless, unresolved_audits(audits)):
         first = audit.first_differences[0]
         times = f"{count_of(audit.differences, 'time')}, " if audit.differences > 1 else ""
