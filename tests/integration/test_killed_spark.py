@@ -12,7 +12,8 @@ import pytest
 from tests.unit.test_connections import pipeline
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SourceOrder
-from tidemark.spark.submitted import write_order
+from tidemark.spark.submitted import OrderFolder, write_order
+from tidemark.storage.local import LocalStore
 
 ORDER = Order("demo", 7, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", ())
 
@@ -50,9 +51,9 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made._hook._submit_sp.stdout.close()  # the provider leaves that to the end of the task's process
 
 
-def failure_of(operator: Any, file: Path) -> WorkFailed:
+def failure_of(operator: Any, folder: OrderFolder) -> WorkFailed:
     with pytest.raises(WorkFailed) as failed:
-        operator._submit(file, ORDER, {})
+        operator._submit(folder, ORDER, {})
     return failed.value
 
 
@@ -69,7 +70,7 @@ def test_a_spark_that_leaves_nothing_is_named_by_its_end(
     operator: Any, submit: Submit, tmp_path: Path, command: str, what: str
 ) -> None:
     submit.does(command)
-    error = failure_of(operator, write_order(ORDER, tmp_path))
+    error = failure_of(operator, write_order(ORDER, LocalStore(str(tmp_path))))
     assert error.what == what
     assert "tidemark retry demo --manifest 7" in error.next_step
 
@@ -80,7 +81,7 @@ def test_a_spark_that_airflow_ends_is_not_taken_for_one_without_memory(
     submit.does(f"kill -TERM {os.getpid()}; exec sleep 60")
     before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow's task runner does
     try:
-        error = failure_of(operator, write_order(ORDER, tmp_path))
+        error = failure_of(operator, write_order(ORDER, LocalStore(str(tmp_path))))
     finally:
         signal.signal(signal.SIGTERM, before)
     assert error.what.startswith("Airflow ended this task, and Spark with it")
@@ -92,7 +93,7 @@ def test_the_driver_of_a_local_master_is_told_to_listen_on_loopback_and_that_of_
     operator: Any, submit: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit.does(f'echo "$@" > {tmp_path}/words')
-    operator._submit(write_order(ORDER, tmp_path), ORDER, {})
+    operator._submit(write_order(ORDER, LocalStore(str(tmp_path))), ORDER, {})
     words = (tmp_path / "words").read_text()
     assert "spark.driver.host=127.0.0.1" in words
     assert "spark.driver.bindAddress=127.0.0.1" in words
@@ -100,5 +101,5 @@ def test_the_driver_of_a_local_master_is_told_to_listen_on_loopback_and_that_of_
     operator._hook._submit_sp.wait()
     operator._hook._submit_sp.stdout.close()
     operator._hook, operator.conf = None, {}
-    operator._submit(write_order(ORDER, tmp_path), ORDER, {})
+    operator._submit(write_order(ORDER, LocalStore(str(tmp_path))), ORDER, {})
     assert "127.0.0.1" not in (tmp_path / "words").read_text()

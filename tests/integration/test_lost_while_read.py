@@ -34,11 +34,11 @@ def submitted(world: World, meanwhile: Callable[[], object], failure: TidemarkEr
     """What Airflow does: an order for spark-submit, which leaves a failure, or nothing at all, beside it."""
 
     def stage(order: Order) -> Receipt:
-        file = write_order(order, world.folder)
+        folder = write_order(order, LocalStore(str(world.folder)))
         meanwhile()
         if failure is not None:
-            LocalStore(str(file.parent)).put(FAILURE, json.dumps(failure_of(failure)).encode())
-        return read_receipt(file, order)
+            folder.put(FAILURE, json.dumps(failure_of(failure)).encode())
+        return read_receipt(folder, order)
 
     return stage
 

@@ -24,6 +24,7 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.spark.session import spark_configuration
 from tidemark.spark.submitted import read_receipt, write_order
+from tidemark.storage.local import LocalStore
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "include" / "tidemark"
@@ -302,7 +303,7 @@ def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
     [application] = installed("").parent.glob("lib/python*/site-packages/tidemark/spark/application.py")
 
     def stage(order: Order) -> Receipt:
-        file = write_order(order, world.folder)
+        folder = write_order(order, LocalStore(str(world.folder)))
         settings = {
             **spark_configuration(world.spark_jars),
             "spark.pyspark.driver.python": str(installed("") / "python"),
@@ -310,8 +311,8 @@ def test_spark_submit_does_an_order_with_the_application_of_the_wheel(
         words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         env = {**environment(world, tmp_path), "PYSPARK_PYTHON": str(installed("") / "python")}
         submit = Path(sys.executable).with_name("spark-submit")
-        run(submit, "--master", "local[2]", *words, application, file, env=env, cwd=tmp_path)
-        return read_receipt(file, order)
+        run(submit, "--master", "local[2]", *words, application, folder.address, env=env, cwd=tmp_path)
+        return read_receipt(folder, order)
 
     process(world.context(), manifest, stage)
     world.assert_readers_complete()

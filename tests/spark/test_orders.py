@@ -1,4 +1,4 @@
-"""Where an attempt's order lies for `spark-submit` when no sink has a local folder."""
+"""Orders for `spark-submit` in a folder of their own: where they lie, and what the job leaves beside them."""
 
 import json
 from dataclasses import replace
@@ -13,31 +13,44 @@ from tidemark.sources.kafka.spark import open_reader
 from tidemark.spark.failures import failure_of
 from tidemark.spark.job import failure
 from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
+from tidemark.storage.local import LocalStore
 
 
 def order(attempt: int) -> Order:
     return Order("demo", 7, attempt, (), SourceOrder("kafka", {}), {}, {}, "fail", ())
 
 
-def test_an_attempt_removes_the_orders_of_lower_ones_and_never_that_of_a_newer_one(tmp_path: Path) -> None:
-    first, third = write_order(order(1), tmp_path), write_order(order(3), tmp_path)
-    assert not first.exists()
-    woken = write_order(order(2), tmp_path)
-    assert (woken.name, third.name) == (ORDER, ORDER)
-    assert Order.from_json(third.read_text()) == order(3)
-    write_order(order(4), tmp_path)
-    assert not woken.exists()
-    assert not third.exists()
+@pytest.fixture
+def orders(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path))
 
 
-def test_schedule_15_a_receipt_of_an_older_attempt_with_the_same_number_is_not_taken(tmp_path: Path) -> None:
-    before = write_order(order(1), tmp_path)
-    before.with_name(RECEIPT).write_text("{}")
-    before.with_name(FAILURE).write_text("{}")
-    again = write_order(order(1), tmp_path)
-    assert again == before
+def test_an_attempt_removes_the_orders_of_lower_ones_and_never_that_of_a_newer_one(orders: LocalStore) -> None:
+    first, third = write_order(order(1), orders), write_order(order(3), orders)
+    assert first.get(ORDER) is None
+    woken = write_order(order(2), orders)
+    assert Path(third.address).name == ORDER
+    assert Order.from_json(Path(third.address).read_text()) == order(3)
+    write_order(order(4), orders)
+    assert woken.get(ORDER) is None
+    assert third.get(ORDER) is None
+
+
+def test_schedule_15_a_receipt_of_an_older_attempt_with_the_same_number_is_not_taken(orders: LocalStore) -> None:
+    before = write_order(order(1), orders)
+    before.put(RECEIPT, b"{}")
+    before.put(FAILURE, b"{}")
+    again = write_order(order(1), orders)
+    before.put(RECEIPT, b"{}")  # the older attempt still works, and writes a receipt now
     with pytest.raises(WorkFailed, match="Spark ended without a receipt"):
         read_receipt(again, order(1))
+
+
+def test_nothing_is_left_of_an_order_that_was_removed(orders: LocalStore, tmp_path: Path) -> None:
+    folder = write_order(order(1), orders)
+    folder.put(RECEIPT, b"{}")
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -60,9 +73,9 @@ def test_what_spark_says_of_kafka_is_told_as_kafkas(said_by_spark: str, kind: ty
     assert ("bootstrap_servers" in told.context) == (kind is Unavailable)
 
 
-def test_a_spark_that_was_killed_is_named_and_not_what_its_python_said_then(tmp_path: Path) -> None:
-    file = write_order(order(1), tmp_path)
-    file.with_name(FAILURE).write_text(json.dumps(failure_of(WorkFailed("Spark failed: Connection refused"))))
+def test_a_spark_that_was_killed_is_named_and_not_what_its_python_said_then(orders: LocalStore) -> None:
+    file = write_order(order(1), orders)
+    file.put(FAILURE, json.dumps(failure_of(WorkFailed("Spark failed: Connection refused"))).encode())
     with pytest.raises(WorkFailed, match=r"Connection refused"):
         read_receipt(file, order(1), 1)
     with pytest.raises(WorkFailed) as killed:
@@ -73,7 +86,7 @@ def test_a_spark_that_was_killed_is_named_and_not_what_its_python_said_then(tmp_
     assert "log" not in killed.value.next_step, "it had no time to write one"
 
 
-def test_a_spark_that_ends_without_a_word_is_named_by_its_exit_status(tmp_path: Path) -> None:
-    file = write_order(order(1), tmp_path)
+def test_a_spark_that_ends_without_a_word_is_named_by_its_exit_status(orders: LocalStore) -> None:
+    file = write_order(order(1), orders)
     with pytest.raises(WorkFailed, match="Spark ended with exit status 3"):
         read_receipt(file, order(1), 3)

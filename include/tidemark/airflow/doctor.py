@@ -52,8 +52,9 @@ def _connection(conn_id: str) -> Connection | None:
 def spark_connections(pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     """Yield, for each engine that pipelines use, the master of submitted applications, or the server that stays up."""
     environment = Environment.from_variables()
-    engines = {engine_of(pipeline, environment) for pipeline in pipelines} or {Engine.SUBMIT}
-    if Engine.SUBMIT in engines:
+    submitting = [pipeline for pipeline in pipelines if not pipeline.spark.submit]
+    engines = {engine_of(pipeline, environment) for pipeline in submitting}
+    if not pipelines or engines & {Engine.SUBMIT, Engine.CLUSTER}:
         yield ok(NAME, f"connection {SPARK}: {master_of(_connection(SPARK), SPARK)}")
     if Engine.CONNECT in engines:
         yield ok(NAME, f"the Spark Connect server is {remote_of(environment, stored).address}")

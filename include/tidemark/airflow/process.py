@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -39,16 +38,24 @@ from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.group import Group, shared_settings
 from tidemark.pipeline.loader import member_of_file
 from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.cluster import (
+    APPLICATION,
+    OnCluster,
+    application_for,
+    check_cluster,
+    cluster_configuration,
+    name_of,
+)
 from tidemark.spark.engines import InSession, OnServer, engine_of
 from tidemark.spark.masters import check_master
 from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
-from tidemark.spark.submitted import read_receipt, remove_order, write_order
+from tidemark.spark.submitted import OrderFolder, read_receipt, write_order
+from tidemark.storage.local import LocalStore
 
 # Spark logs 450 lines of INFO for one manifest, which would hide the important line.
 QUIET = {"spark.log.level": "WARN"}
 INTERRUPT_S = 3.0  # Airflow kills this process some seconds after SIGTERM
-APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
 
 
 class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
@@ -222,17 +229,35 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         return attempt is not None
 
     def _stage_of(self, context: Any, pipeline_context: Context) -> Stage:
-        """Return a stage: in the session of a bundle, by a submitted application, or on a Spark Connect server."""
+        """Return a stage: in the session of a bundle, by a submitted application, whose driver runs here or on the
+        cluster, or on a Spark Connect server.
+        """
         environment = Environment.from_variables()
+        engine = engine_of(self.pipeline, environment)
         stage: SharedStage
         if self._session is not None:
             stage = self._session
-        elif engine_of(self.pipeline, environment) is Engine.SUBMIT:
+        elif engine is Engine.SUBMIT:
             self._send_to(spark_master(self._conn_id))
             return lambda order: self._submitted(order, context, pipeline_context)
+        elif engine is Engine.CLUSTER:
+            command = None if self.pipeline.spark.submit else self._on_cluster
+            stage = OnCluster(pipeline_context, command, self.log.info)
         else:
             stage = OnServer(pipeline_context, environment, self.log.info)
         return lambda order: self._staged(order, stage, pipeline_context)
+
+    def _on_cluster(self, order: Order, arguments: list[str]) -> list[str]:
+        """Return the command that starts a driver on the cluster, with the options of the Spark connection."""
+        master, conf = spark_master(self._conn_id), self.conf or {}
+        check_cluster(master)
+        self.application_args, self.name, self._deploy_mode = arguments, name_of(order), "cluster"
+        self.conf = cluster_configuration(master, Environment.from_variables(), conf)
+        try:
+            # A private method, as for the session of a bundle.
+            return list(self._get_hook()._build_spark_submit_command(application_for(master, conf)))
+        finally:
+            self.conf = conf
 
     def _begins(self, order: Order, pipeline_context: Context) -> None:
         names = {sink.name for sink in order.sinks}
@@ -254,24 +279,25 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self._begins(order, pipeline_context)
         environment = Environment.from_variables()
         orders = environment.home / "_orders" / pipeline_context.database.id()
-        file = write_order(order, orders, _own_folder(order, pipeline_context.pipeline))
-        self.application_args = [str(file)]
-        self.name = f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
+        of_sink = _own_folder(order, pipeline_context.pipeline)
+        folder = write_order(order, LocalStore(of_sink or str(orders.absolute())), of_sink=of_sink is not None)
+        self.application_args = [folder.address]
+        self.name = name_of(order)
         try:
             with put_in_environment(pipeline_context.pipeline, pipeline_context.lookup):
-                self._submit(file, order, context)
-            return read_receipt(file, order)
+                self._submit(folder, order, context)
+            return read_receipt(folder, order)
         finally:
-            remove_order(file)
+            folder.remove()
 
-    def _submit(self, file: Path, order: Order, context: Any) -> None:
+    def _submit(self, folder: OrderFolder, order: Order, context: Any) -> None:
         try:
-            with TemporaryDirectory(prefix="tidemark-spark-") as folder:
+            with TemporaryDirectory(prefix="tidemark-spark-") as working:
                 master, jars = spark_master(self._conn_id), Environment.from_variables().spark_jars
-                self.conf = driver_configuration(master, Path(folder), self.conf or {}, order.span, jars)
+                self.conf = driver_configuration(master, Path(working), self.conf or {}, order.span, jars)
                 super().execute(context)
         except AirflowException as failed:
-            self._raise_reason(file, order)
+            self._raise_reason(folder, order)
             raise failed  # spark-submit did not start, or failed after the job had ended
         except BaseException:  # a time limit, or a log that can no longer be written: Spark still runs
             end(started())
@@ -288,7 +314,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             super().on_kill()
         end(processes)
 
-    def _raise_reason(self, file: Path, order: Order) -> None:
+    def _raise_reason(self, folder: OrderFolder, order: Order) -> None:
         """Raise only the reason why Spark failed, if it gives one: Airflow's exception would hide it below Spark's
         log.
         """
@@ -296,7 +322,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         submitted = self._hook and self._hook._submit_sp
         if submitted:
             try:
-                read_receipt(file, order, submitted.returncode)
+                read_receipt(folder, order, submitted.returncode)
             except TidemarkError as reason:
                 raise reason from None
 

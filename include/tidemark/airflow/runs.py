@@ -174,7 +174,7 @@ def require_spark(pipeline: Pipeline, context: Context) -> None:
     environment = Environment.from_variables()
     if engine_of(pipeline, environment) is Engine.CONNECT:
         remote_of(environment, context.lookup)
-    else:
+    elif not pipeline.spark.submit:
         spark_master("spark_default")
 
 

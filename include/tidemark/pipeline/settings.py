@@ -37,7 +37,7 @@ from pydantic import (
 )
 
 from tidemark.config import values
-from tidemark.config.base import DeadLetters, Duration, Name, Schedule, Section, settings_of_kinds, wrong_at
+from tidemark.config.base import DeadLetters, Duration, Name, Root, Schedule, Section, settings_of_kinds, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import DecodeSettings, RowSettings
 from tidemark.decoders.topic_settings import DecodeByTopic, RecordSettings, TopicSettings
@@ -46,6 +46,7 @@ from tidemark.kinds import DECODERS
 from tidemark.model.expectations import ExpectationOrder
 from tidemark.model.order import OnError, TransformOrder
 from tidemark.model.storable import Storable
+from tidemark.paths import is_remote
 from tidemark.pipeline import each_topic
 from tidemark.pipeline.airflow_tasks import AirflowTasks
 from tidemark.pipeline.code import CodeFolder
@@ -102,12 +103,13 @@ def _conf_value(value: object) -> str:
 
 
 class Engine(StrEnum):
-    """The engine that works on a manifest: an application that is submitted for it, or a Spark Connect server that
-    stays up.
+    """The engine that works on a manifest: an application that is submitted for it, whose driver runs here or on the
+    cluster, or a Spark Connect server that stays up.
     """
 
     SUBMIT = "submit"
     CONNECT = "connect"
+    CLUSTER = "cluster"
 
 
 class Spark(Section):
@@ -120,8 +122,8 @@ class Spark(Section):
         "spark.redaction.*": "it keeps secrets out of plans, pages and logs",
         "spark.sql.session.timezone": "everything here is UTC",
         "spark.sql.execution.arrow.max*": "the size of a batch follows from the measured size of a record",
-        "spark.executorenv.airflow_conn*": "properties are seen in process lists; executors look connections up in "
-        "their own environment",
+        "spark.*env.airflow_conn*": "properties are seen in process lists; executors look connections up in their own "
+        "environment",
         "spark.master": "the Spark connection, or --master, says where it runs",
         "spark.remote": "the connection spark_connect, or TIDEMARK_SPARK_REMOTE, names the server",
         "*password*": "properties are seen in process lists; give secrets by the environment",
@@ -131,9 +133,25 @@ class Spark(Section):
 
     engine: Engine | None = Field(
         default=None,
-        description="An application for each manifest, or a server [that stays "
-        "up](operations.md#a-spark-that-stays-up). `null`: `connect` where `TIDEMARK_SPARK_REMOTE` names "
+        description="An application for each manifest, a server [that stays "
+        "up](operations.md#a-spark-that-stays-up), or an application whose driver runs [on the "
+        "cluster](clusters.md#the-driver-on-the-cluster). `null`: `connect` where `TIDEMARK_SPARK_REMOTE` names "
         "a server, else `submit`.",
+    )
+    orders: Root | None = Field(
+        default=None,
+        description="With `engine: cluster`: a folder or store that the driver can reach too, for orders and receipts.",
+        examples=["s3://bucket/orders"],
+    )
+    orders_connection: Annotated[str, AfterValidator(values.connection_id)] | None = Field(
+        default=None,
+        description="The connection of that store, as for [files](#files-a-data-lake).",
+    )
+    submit: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="With `engine: cluster`: a command in place of `spark-submit`. It gets the driver's arguments, and "
+        "returns when the driver has ended.",
+        examples=[["./emr-step.sh"]],
     )
     parallel_slices: StrictInt = Field(
         default=1,
@@ -164,6 +182,20 @@ class Spark(Section):
         if engine is Engine.CONNECT and (problem := problem_with_extra("connect")):
             raise wrong(problem)
         return engine
+
+    @model_validator(mode="after")
+    def _place_of_orders(self) -> "Spark":
+        if self.engine is Engine.CLUSTER and self.orders is None:
+            raise wrong_at("orders", "must name a folder or store for orders and receipts, with engine: cluster")
+        for key in ("orders", "orders_connection", "submit"):
+            if self.engine is not Engine.CLUSTER and getattr(self, key):
+                raise wrong_at(key, "is only for engine: cluster")
+        if self.orders_connection is not None and not is_remote(self.orders or ""):
+            raise wrong_at("orders_connection", "is only for orders in a store, not in a folder")
+        return self
+
+    def connections(self) -> set[str]:
+        return {self.orders_connection} if self.orders_connection else set()
 
 
 class Unfinished(StrEnum):
@@ -402,9 +434,9 @@ class Pipeline(Section):
         return tuple(each.order() for each in self.expect)
 
     def connections(self) -> set[str]:
-        """Return the ids of all Airflow connections that the file names: of its source, its registry and its sinks."""
+        """Return the ids of all Airflow connections that the file names: of source, registry, orders and sinks."""
         of_sinks = [sink.connections() for sink in self.sinks]
-        return self.source.connections().union(self.decode.connections(), *of_sinks)
+        return self.source.connections().union(self.decode.connections(), self.spark.connections(), *of_sinks)
 
     def storable(self) -> tuple[Storable, ...]:
         """Return the declarations of all sinks, each once."""

@@ -1,4 +1,5 @@
-"""Chooses the Spark for ``run``, ``retry`` and ``replay``: a session of this process, or a server.
+"""Chooses the Spark for ``run``, ``retry`` and ``replay``: a session of this process, a server, or a driver on a
+cluster.
 
 Airflow submits a job in place of the session; ``engine_of`` makes the choice for both.
 """
@@ -17,6 +18,7 @@ from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.remote import remote_of
+from tidemark.spark.shipped import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,15 +34,22 @@ def engine_of(pipeline: Pipeline, environment: Environment) -> Engine:
 def stage_in(
     context: Context, environment: Environment, master: str | None, report: Report | None = None
 ) -> SharedStage:
-    """Return a stage on a Spark Connect server, or in a session of this process that opens with the first order.
+    """Return a stage on a Spark Connect server, by drivers on a cluster, or in a session of this process that opens
+    with the first order.
 
-    ``master`` is the address for such a session; if it is given, the session does the work in any case. ``report`` gets
-    a line about a job every 30 seconds.
+    ``master`` is the address of a cluster for such drivers, or else for such a session, which then does the work in any
+    case. ``report`` gets a line about a job every 30 seconds.
 
-    Raises ``ConfigurationError`` if a server is to do the work and none is named.
+    Raises ``ConfigurationError`` if a server is to do the work and none is named, or if a master runs no such drivers.
     """
-    if master is None and engine_of(context.pipeline, environment) is Engine.CONNECT:
+    engine, spark = engine_of(context.pipeline, environment), context.pipeline.spark
+    if master is None and engine is Engine.CONNECT:
         return OnServer(context, environment, report)
+    if engine is Engine.CLUSTER and not (master and is_local(master)):
+        from tidemark.spark.cluster import OnCluster, spark_submit  # imports PySpark, which takes 1 s
+
+        command = None if spark.submit else spark_submit(master or environment.spark_master, environment, spark)
+        return OnCluster(context, command, report)
     log = environment.home / "_logs" / "spark.log"
     return InSession(context.pipeline, environment, master or environment.spark_master, log, report)
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -124,12 +125,17 @@ def _with_made(processor: BatchProcessor) -> Records:
 def _task(
     processor: BatchProcessor, connections: str | None, records: Records
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the work of one task."""
+    """Return the work of one task.
+
+    Its name has the try of the Spark task, and a word of this driver: another driver with the same order, or one of an
+    attempt with the same number, stages under other names.
+    """
+    driver = uuid4().hex[:8]
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _use_jemalloc()
         context = TaskContext.get()
-        task = f"{context.partitionId():05d}-{context.taskAttemptId()}" if context else "0"
+        task = f"{context.partitionId():05d}-{context.taskAttemptId()}-{driver}" if context else "0"
         try:
             with connections_from(connections):
                 report = processor.process(task, records(batches))

@@ -44,7 +44,7 @@ def end_job(session: SparkSession, tag: str) -> None:
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Run ``work`` in a thread while the block runs. The event tells it that the block has ended."""
     ended = threading.Event()
     thread = threading.Thread(target=work, args=(ended,), daemon=True)
@@ -61,7 +61,7 @@ def report_jobs(
     session: SparkSession, tag: str, report: Callable[[str], object], every: float = EVERY_S
 ) -> Iterator[None]:
     """Call ``report`` with a line about the jobs with a tag every ``every`` seconds, until the block ends."""
-    with _beside(partial(_report, session, tag, report, every)):
+    with beside(partial(_report, session, tag, report, every)):
         yield
 
 
@@ -118,7 +118,7 @@ def expecting_executors(session: SparkSession, tag: str) -> Iterator[None]:
         return
     given_up = threading.Event()
     try:
-        with _beside(partial(_watch, session, tag, given_up)):
+        with beside(partial(_watch, session, tag, given_up)):
             yield
     except Exception as error:
         if given_up.is_set():

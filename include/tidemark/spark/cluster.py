@@ -1,0 +1,198 @@
+"""Stages by a driver that runs on the cluster (cluster mode): order and receipt go through a store that both can reach.
+
+``spark-submit``, or a command of the user, starts the driver and returns when it has ended. Until then we look for its
+answer in the store. A driver whose order we remove ends its jobs by itself (``submitted.py``), on every cluster, so
+nothing here asks a cluster to kill an application.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+
+from tidemark.environment import Environment
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
+from tidemark.lifecycle.context import Context
+from tidemark.model.order import Order
+from tidemark.model.receipt import Receipt
+from tidemark.pipeline.settings import Spark
+from tidemark.spark import ended
+from tidemark.spark.jobs import EVERY_S
+from tidemark.spark.masters import KUBERNETES, YARN, check_master
+from tidemark.spark.session import own_spark, python_of_executors, spark_configuration
+from tidemark.spark.shipped import package_zip
+from tidemark.spark.start_log import last_errors, written_since
+from tidemark.spark.submitted import OrderFolder, find_answer, without_receipt, write_order
+from tidemark.storage.base import ObjectStore
+from tidemark.storage.open import open_store
+
+APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
+POLL_S = 2.0  # between two looks for the answer
+ENDS_S = 5.0  # for the command to end its own job after SIGTERM
+TAIL = 30  # lines of the command for the log, if no driver answered
+UPLOAD = "spark.kubernetes.file.upload.path"
+_APPLICATION_ID = re.compile(r"\bapplication_\d+_\d+\b")
+_POD = re.compile(r"\b[a-z0-9.-]+-driver\b")
+
+Command = Callable[[Order, list[str]], list[str]]  # what starts the driver of an order, given the driver's arguments
+
+
+def cluster_configuration(master: str, environment: Environment, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a driver on a cluster, with ``conf``.
+
+    YARN gets jars and package from this machine. Kubernetes needs a place for that; without one, they are those of the
+    image, at the same paths.
+    """
+    settings = {"spark.yarn.maxAppAttempts": "1", **spark_configuration(environment.spark_jars), **conf}
+    settings |= {"spark.submit.deployMode": "cluster", "spark.pyspark.python": python_of_executors(conf)}
+    if not _in_image(master, conf):
+        return {**settings, "spark.submit.pyFiles": str(package_zip(environment.home))}
+    jars = settings.get("spark.jars", "")
+    return {**settings, "spark.jars": ",".join(f"local://{jar}" for jar in jars.split(",") if jar)}
+
+
+def application_for(master: str, conf: Mapping[str, str]) -> str:
+    return f"local://{APPLICATION}" if _in_image(master, conf) else str(APPLICATION)
+
+
+def _in_image(master: str, conf: Mapping[str, str]) -> bool:
+    return master.startswith(KUBERNETES) and UPLOAD not in conf
+
+
+def spark_submit(master: str, environment: Environment, spark: Spark) -> Command:
+    """Return the command of the installed PySpark. Raises ``ConfigurationError`` for a master without cluster mode."""
+    check_cluster(master)
+
+    def command(order: Order, arguments: list[str]) -> list[str]:
+        settings = cluster_configuration(master, environment, spark.conf) | {"spark.app.name": name_of(order)}
+        words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        submit = str(own_spark() / "bin" / "spark-submit")
+        return [submit, "--master", master, *words, application_for(master, spark.conf), *arguments]
+
+    return command
+
+
+def check_cluster(master: str) -> None:
+    """Raise ``ConfigurationError`` for a master that runs no drivers of Python, ``Unavailable`` if it does not
+    answer.
+    """
+    if not master.startswith((YARN, KUBERNETES)):
+        raise ConfigurationError(
+            f"Spark runs no driver of Python on {master}",
+            next_step="engine: cluster needs the master yarn or k8s://.., or spark.submit, a command that starts the "
+            "driver elsewhere; else leave engine out",
+            master=master,
+        )
+    check_master(master)
+
+
+def name_of(order: Order) -> str:
+    return f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
+
+
+class OnCluster:
+    """Stages each order by a driver of its own. ``command`` starts it, unless the pipeline file names a command."""
+
+    def __init__(self, context: Context, command: Command | None, report: Callable[[str], object] | None) -> None:
+        self._context, self._report = context, report
+        self._command = command or (lambda _, arguments: [*context.pipeline.spark.submit, *arguments])
+        self._ended = Event()
+
+    def start(self, records: int) -> None:
+        """Do nothing: each order starts a driver."""
+
+    def end_jobs(self) -> None:
+        self._ended.set()
+
+    def __call__(self, order: Order) -> Receipt:
+        connection = self._context.pipeline.spark.orders_connection
+        folder = write_order(order, orders_of(self._context))
+        try:
+            command = self._command(order, [folder.address, *([connection] if connection else [])])
+            with _started(command) as (process, log):
+                return self._awaited(order, folder, process, log)
+        finally:
+            with suppress(TidemarkError):  # the next attempt removes it
+                folder.remove()
+
+    def _awaited(self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", log: Path) -> Receipt:
+        began = reported = time.monotonic()
+        while True:
+            status = process.poll()  # before the look: an answer that stands at the end is found
+            try:
+                answer = find_answer(folder)
+            except Unavailable:
+                if status is not None:
+                    raise
+                answer = None  # the store may answer the next time
+            if isinstance(answer, Receipt):
+                return answer
+            if answer is not None:
+                raise answer
+            if status is not None:
+                raise self._no_answer(order, process, log)
+            if time.monotonic() - reported > EVERY_S:
+                reported = time.monotonic()
+                self._say(f"after {reported - began:.0f} s: {_last_line(log)}")
+            if self._ended.wait(POLL_S):
+                raise without_receipt(order, "the driver on the cluster was told to end", "it was interrupted")
+
+    def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
+        written = written_since(log, 0)
+        for line in written.splitlines()[-TAIL:]:
+            self._say(line)
+        program, status = Path(str(process.args[0])).name, process.returncode  # type: ignore[index]
+        errors = last_errors(written)
+        what = f"{ended.describe_end(status, program)}{': ' if errors else ''}{' | '.join(errors)}"
+        application, pod = _APPLICATION_ID.findall(written), _POD.findall(written)
+        look = f"the log of {program} is above"
+        if application:
+            look = f"the log of the driver: yarn logs -applicationId {application[-1]}"
+        elif pod:
+            look = f"the log of the driver: kubectl logs {pod[-1]}"
+        return without_receipt(order, f"the driver on the cluster left no receipt; {what}", look)
+
+    def _say(self, line: str) -> None:
+        if self._report is not None:
+            self._report(line)
+
+
+def orders_of(context: Context) -> ObjectStore:
+    """Return the store for the orders of one manifest database."""
+    spark = context.pipeline.spark
+    settings = {"connection": spark.orders_connection} if spark.orders_connection else {}
+    return open_store(f"{spark.orders}/{context.database.id()}", settings, context.lookup)
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Run a command during the block; yield its process, and the file with its output."""
+    with TemporaryDirectory(prefix="tidemark-submit-") as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{command[0]} cannot be started: {error.strerror}",
+                    next_step="correct spark.submit of the pipeline file, or install the program on this machine",
+                ) from error
+        try:
+            yield process, log
+        finally:
+            process.terminate()
+            try:
+                process.wait(ENDS_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = written_since(log, 0).splitlines()
+    return lines[-1] if lines else "no word yet"
