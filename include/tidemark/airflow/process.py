@@ -50,8 +50,7 @@ from tidemark.spark.engines import InSession, OnServer, engine_of
 from tidemark.spark.masters import check_master
 from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
-from tidemark.spark.submitted import OrderFolder, read_receipt, write_order
-from tidemark.storage.local import LocalStore
+from tidemark.spark.submitted import OrderFolder, read_receipt, write_order_here
 
 # Spark logs 450 lines of INFO for one manifest, which would hide the important line.
 QUIET = {"spark.log.level": "WARN"}
@@ -279,8 +278,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self._begins(order, pipeline_context)
         environment = Environment.from_variables()
         orders = environment.home / "_orders" / pipeline_context.database.id()
-        of_sink = _own_folder(order, pipeline_context.pipeline)
-        folder = write_order(order, LocalStore(of_sink or str(orders.absolute())), of_sink=of_sink is not None)
+        folder = write_order_here(order, orders, _own_folder(order, pipeline_context.pipeline))
         self.application_args = [folder.address]
         self.name = name_of(order)
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
+from tidemark.connections.lookup import Lookup
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle.context import Context
@@ -110,8 +111,8 @@ class OnCluster:
         self._ended.set()
 
     def __call__(self, order: Order) -> Receipt:
-        connection = self._context.pipeline.spark.orders_connection
-        folder = write_order(order, orders_of(self._context))
+        context, connection = self._context, self._context.pipeline.spark.orders_connection
+        folder = write_order(order, open_orders(context.pipeline.spark, context.lookup, context.database.id()))
         try:
             command = self._command(order, [folder.address, *([connection] if connection else [])])
             with _started(command) as (process, log):
@@ -162,11 +163,10 @@ class OnCluster:
             self._report(line)
 
 
-def orders_of(context: Context) -> ObjectStore:
-    """Return the store for the orders of one manifest database."""
-    spark = context.pipeline.spark
+def open_orders(spark: Spark, lookup: Lookup, *database_id: str) -> ObjectStore:
+    """Open the place of orders that a pipeline file names; in it, each manifest database has a folder of its own."""
     settings = {"connection": spark.orders_connection} if spark.orders_connection else {}
-    return open_store(f"{spark.orders}/{context.database.id()}", settings, context.lookup)
+    return open_store("/".join([str(spark.orders), *database_id]), settings, lookup)
 
 
 @contextmanager

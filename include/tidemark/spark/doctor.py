@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -17,6 +18,7 @@ from tidemark.environment import Environment
 from tidemark.extras import require
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.cluster import open_orders
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
 from tidemark.spark.failures import cause_of
@@ -28,7 +30,7 @@ from tidemark.spark.session import open_session
 from tidemark.spark.shipped import is_local
 from tidemark.spark.start_log import last_errors, size_of, written_since
 
-NAME = "spark"
+NAME, ORDERS = "spark", "orders"
 EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
 SETTLED_S = 2.0  # without a new executor for so long, all have registered
 JOB_S = 300.0  # for session, executors and job together: 25 s on idle cores, more than 200 s on busy ones
@@ -51,10 +53,12 @@ def checks(
     """Check each engine that pipelines use; without pipelines, the engine that the environment names."""
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
-    others = [pipeline for pipeline in pipelines if pipeline not in on_server]
+    others = [pipeline for pipeline in pipelines if pipeline not in on_server and not pipeline.spark.submit]
     of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), SERVER_S, BUSY)]
     of_master = _check_master(environment, master or environment.spark_master, others, addresses)
-    return [*(of_server if on_server else []), *(of_master if others or not on_server else [])]
+    on_cluster = [pipeline for pipeline in pipelines if engines[pipeline.name] is Engine.CLUSTER]
+    of_orders = [Check(ORDERS, lambda: _orders(on_cluster, lookup))] if on_cluster else []
+    return [*(of_server if on_server else []), *(of_master if others or not pipelines else []), *of_orders]
 
 
 def _server(
@@ -64,6 +68,16 @@ def _server(
     from tidemark.spark.server_doctor import findings  # takes 0.5 s to import
 
     yield from findings(remote_of(environment, lookup), environment.home, pipelines, addresses, lookup)
+
+
+def _orders(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Finding]:
+    """Write and remove an object where orders lie; whether drivers can read there, only a run shows."""
+    for spark in {pipeline.spark.orders: pipeline.spark for pipeline in pipelines}.values():
+        store = open_orders(spark, lookup)
+        key = f"_doctor-{uuid4().hex}"
+        store.put(key, b"")
+        store.delete([key])
+        yield ok(ORDERS, f"{spark.orders} can be written")
 
 
 def _check_master(

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
@@ -24,6 +25,7 @@ from tidemark.spark import ended
 from tidemark.spark.failures import failure_from, failure_of
 from tidemark.spark.job import ABOVE, stage
 from tidemark.spark.jobs import beside, end_job, report_jobs, tag_of
+from tidemark.spark.session import spark_configuration
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -71,6 +73,11 @@ def write_order(order: Order, orders: ObjectStore, *, of_sink: bool = False) -> 
     folder = OrderFolder(orders, name)
     folder.put(ORDER, order.to_json().encode())
     return folder
+
+
+def write_order_here(order: Order, orders: Path, of_sink: str | None) -> OrderFolder:
+    """Write the order into a folder of this machine: that of a sink, or without one ``orders``."""
+    return write_order(order, open_store(of_sink or str(orders.absolute())), of_sink=of_sink is not None)
 
 
 def find_answer(folder: OrderFolder) -> Receipt | TidemarkError | None:
@@ -128,7 +135,10 @@ def main(arguments: list[str]) -> int:
         return 1
     order = Order.from_json(content.decode())
     tag = tag_of(order.manifest_id, order.attempt)
-    session = SparkSession.builder.getOrCreate()
+    conf = SparkConf()
+    for key, value in spark_configuration(None).items():  # for a driver that our spark-submit did not start
+        conf.setIfMissing(key, value)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         watched = beside(partial(_end_without_order, session, tag, folder))
         with watched, report_jobs(session, tag, partial(print, flush=True)):

@@ -1,0 +1,152 @@
+"""Drivers in application masters of YARN (cluster mode): orders and receipts lie in a folder that all share."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sandbox.bootstrap.checkout import STATE
+from sandbox.services.processes import wait_until
+from sandbox.services.yarn import YarnCluster
+from tests.worlds import on_cluster
+from tests.worlds.on_cluster import START, assert_logic_and_avro, end, with_logic_and_avro
+from tests.worlds.table_world import TableWorld
+from tidemark.environment import Environment
+from tidemark.model.order import Order
+from tidemark.spark.cluster import spark_submit
+
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+# Room for two applications with one executor each.
+SMALL = {
+    "spark.driver.memory": "480m", "spark.driver.memoryOverhead": "128m", "spark.executor.instances": "1",
+    "spark.executor.memory": "480m", "spark.executor.memoryOverhead": "128m",
+}  # fmt: skip
+DRIVER = "spark.yarn.appMasterEnv."
+
+
+@pytest.fixture(scope="module")
+def cluster(services: Path, warehouse: str) -> Iterator[YarnCluster]:
+    with YarnCluster(services, STATE, {"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
+        yield started
+
+
+def world_of(make: Callable[..., TableWorld], cluster: YarnCluster, failpoint: str = "") -> TableWorld:
+    """A world whose drivers run on the cluster; the first of them reaches the failpoint."""
+    world = make(**{**cluster.conf, **SMALL})
+    spark = world.settings["spark"]
+    armed = {f"{DRIVER}TIDEMARK_FAILPOINT": failpoint, f"{DRIVER}TIDEMARK_HOME": str(world.folder)}
+    conf = {**spark["conf"], **(armed if failpoint else {})}
+    world.settings["spark"] = {**spark, "engine": "cluster", "orders": str(world.folder / "orders"), "conf": conf}
+    world.write_pipeline()
+    return world
+
+
+def start(world: TableWorld, cluster: YarnCluster, *words: str) -> "subprocess.Popen[str]":
+    return on_cluster.start(world, cluster.master, *words, **cluster.environment)
+
+
+def succeed(world: TableWorld, cluster: YarnCluster, *words: str) -> None:
+    process = start(world, cluster, *words)
+    out, printed = end(process)
+    assert process.returncode == 0, out + printed
+
+
+def stopped_drivers(cluster: YarnCluster) -> list[psutil.Process]:
+    """The Python processes of drivers that have stopped at their failpoint."""
+    processes = psutil.process_iter(["cmdline", "status"])
+    stopped = [process for process in processes if process.info["status"] == psutil.STATUS_STOPPED]
+    return [
+        process
+        for process in stopped
+        if "python" in process.info["cmdline"][0]
+        and any(word.endswith("application.py") for word in process.info["cmdline"])
+        and Path(process.cwd()).is_relative_to(cluster.state)
+    ]
+
+
+def wait_stopped_driver(cluster: YarnCluster) -> psutil.Process:
+    wait_until(lambda: stopped_drivers(cluster), "the driver to stop", timeout=START)
+    [driver] = stopped_drivers(cluster)
+    return driver
+
+
+def orders(world: TableWorld) -> list[Path]:
+    return [path for path in (world.folder / "orders").rglob("*") if path.is_file()]
+
+
+def wait_idle(cluster: YarnCluster) -> None:
+    wait_until(lambda: not cluster.executors() and not cluster.at_work(), "the applications to end", timeout=START)
+
+
+def test_a_run_and_a_retry_whose_first_driver_was_killed_ship_logic_and_decoders(
+    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster
+) -> None:
+    world = world_of(make_cluster_world, cluster, "stage.mid:kill9")
+    with_logic_and_avro(world)
+    process = start(world, cluster, "run", "demo")
+    out, printed = end(process)
+    assert process.returncode == 1, out + printed
+    assert "the driver on the cluster left no receipt; spark-submit ended with exit status 1" in printed
+    assert "yarn logs -applicationId application_" in printed
+    world.assert_whole()
+    succeed(world, cluster, "retry", "demo")
+    assert_logic_and_avro(world)
+    wait_idle(cluster)
+    assert orders(world) == []
+
+
+def test_a_driver_whose_attempt_was_killed_wakes_late_and_changes_nothing(
+    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster
+) -> None:
+    world = world_of(make_cluster_world, cluster, "stage.mid:stop")
+    process = start(world, cluster, "run", "demo")
+    driver = wait_stopped_driver(cluster)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=START)
+    succeed(world, cluster, "retry", "demo")
+    world.assert_complete()
+    published = world.json("objects", "demo")
+    os.killpg(os.getpgid(driver.pid), signal.SIGCONT)
+    wait_idle(cluster)
+    [manifest] = world.json("manifests", "demo")
+    assert manifest["published_attempt"] == 2
+    assert world.json("objects", "demo") == published
+    world.assert_complete()
+    world.ok("audit", "demo", "--deep")
+    assert orders(world) == []
+
+
+def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
+    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(make_cluster_world, cluster, "stage.mid:stop")
+    process = start(world, cluster, "run", "demo")
+    driver = wait_stopped_driver(cluster)
+    [order] = orders(world)
+    context = world.context()
+    [manifest] = context.database.manifests.find("demo")
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    environment = Environment.from_variables(world.environment())
+    command = spark_submit(cluster.master, environment, context.pipeline.spark)
+    again = subprocess.run(
+        command(Order.from_json(order.read_text()), [str(order)]),
+        env=world.environment(**cluster.environment),
+        capture_output=True,
+    )
+    assert again.returncode == 0, again.stderr
+    out, printed = end(process)
+    assert process.returncode == 0, out + printed
+    world.assert_complete()
+    published = world.json("objects", "demo")
+    os.killpg(os.getpgid(driver.pid), signal.SIGCONT)
+    wait_idle(cluster)
+    assert world.json("objects", "demo") == published
+    assert context.database.manifests.get(manifest.id).attempt == 1
+    world.assert_complete()
+    world.ok("audit", "demo", "--deep")
+    assert orders(world) == []
