@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from tidemark.environment import Environment
 from tidemark.errors import AccessDenied, TidemarkError, Unavailable, WorkFailed
 from tidemark.model.order import Order, SourceOrder
+from tidemark.pipeline.settings import Engine, Spark
 from tidemark.sources.kafka.spark import open_reader
+from tidemark.spark import masters
+from tidemark.spark.cluster import APPLICATION, spark_submit
 from tidemark.spark.failures import failure_of
 from tidemark.spark.job import failure
 from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
@@ -90,3 +94,26 @@ def test_a_spark_that_ends_without_a_word_is_named_by_its_exit_status(orders: Lo
     file = write_order(order(1), orders)
     with pytest.raises(WorkFailed, match="Spark ended with exit status 3"):
         read_receipt(file, order(1), 3)
+
+
+def test_kubernetes_finds_application_and_jars_in_its_image_or_in_a_place_for_uploads(
+    tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masters, "problem_with_address", lambda *_: None)  # no cluster is asked here
+    environment = Environment(None, tmp_path, tmp_path, spark_jars)
+
+    def words_of(**conf: str) -> tuple[str, dict[str, str]]:
+        spark = Spark(engine=Engine.CLUSTER, orders=str(tmp_path), conf=conf)
+        words = spark_submit("k8s://https://there:6443", environment, spark)(order(1), ["ADDRESS"])
+        given = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
+        assert words[-1] == "ADDRESS"
+        return words[-2], {name: value for name, _, value in given}
+
+    application, conf = words_of()
+    assert application == f"local://{APPLICATION}"
+    assert all(jar.startswith("local:///") for jar in conf["spark.jars"].split(","))
+    assert "spark.submit.pyFiles" not in conf
+    application, conf = words_of(**{"spark.kubernetes.file.upload.path": "s3a://uploads"})
+    assert application == str(APPLICATION)
+    assert all(jar.startswith("/") for jar in conf["spark.jars"].split(","))
+    assert Path(conf["spark.submit.pyFiles"]).is_file()

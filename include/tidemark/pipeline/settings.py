@@ -122,7 +122,7 @@ class Spark(Section):
         "spark.redaction.*": "it keeps secrets out of plans, pages and logs",
         "spark.sql.session.timezone": "everything here is UTC",
         "spark.sql.execution.arrow.max*": "the size of a batch follows from the measured size of a record",
-        "spark.*env.airflow_conn*": "properties are seen in process lists; executors look connections up in their own "
+        "spark.*env.airflow_conn*": "properties are seen in process lists; driver and executors look connections up in their own "
         "environment",
         "spark.master": "the Spark connection, or --master, says where it runs",
         "spark.remote": "the connection spark_connect, or TIDEMARK_SPARK_REMOTE, names the server",
@@ -186,7 +186,9 @@ class Spark(Section):
     @model_validator(mode="after")
     def _place_of_orders(self) -> "Spark":
         if self.engine is Engine.CLUSTER and self.orders is None:
-            raise wrong_at("orders", "must name a folder or store for orders and receipts, with engine: cluster")
+            raise wrong_at(
+                "orders", "is missing: a folder or store that the driver can reach too, such as s3://bucket/orders"
+            )
         for key in ("orders", "orders_connection", "submit"):
             if self.engine is not Engine.CLUSTER and getattr(self, key):
                 raise wrong_at(key, "is only for engine: cluster")

@@ -1,0 +1,64 @@
+"""The command by which the task `process` starts a driver on a cluster, with the options of the Spark connection."""
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_connections import pipeline
+from tidemark.errors import ConfigurationError
+from tidemark.model.order import Order, SourceOrder
+from tidemark.spark import masters
+from tidemark.spark.cluster import APPLICATION
+
+ORDER = Order("demo", 7, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", ())
+ARGUMENTS = ["s3://orders/1/order.json", "orders_keys"]
+
+
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    pytest.importorskip("airflow")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))  # importing Airflow writes a configuration there
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setattr(masters, "problem_with_address", lambda *_: None)  # no cluster is asked here
+    module = importlib.import_module("tidemark.airflow.process")
+    of = pipeline(tmp_path, "bootstrap_servers: 'a:9092'")
+    return module.ProcessManifestOperator(task_id="process", pipeline=of, manifest_id=7)
+
+
+def command_of(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, host: str, **extra: str
+) -> tuple[list[str], Mapping[str, str]]:
+    """The words of the command, and the properties among them."""
+    connection = {"conn_type": "spark", "host": host, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    words: list[str] = operator._on_cluster(ORDER, ARGUMENTS)
+    given = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
+    return words, {name: value for name, _, value in given}
+
+
+def test_yarn_gets_application_and_package_and_restarts_no_driver(
+    operator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "yarn-site.xml").write_text("<configuration/>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    for _ in range(2):  # a second manifest of the same task
+        words, conf = command_of(operator, monkeypatch, "yarn", queue="night", **{"deploy-mode": "client"})
+        assert words[-3:] == [str(APPLICATION), *ARGUMENTS]
+        assert words[words.index("--deploy-mode") + 1] == "cluster"
+        assert words[words.index("--queue") + 1] == "night"
+        assert words[words.index("--name") + 1] == "tidemark demo manifest 7 attempt 1"
+        assert conf["spark.yarn.maxAppAttempts"] == "1"
+        assert Path(conf["spark.submit.pyFiles"]).is_relative_to(tmp_path / "_packages")
+
+
+@pytest.mark.parametrize("host", ["local[2]", "spark://there:7077"])
+def test_a_master_that_runs_no_drivers_of_python_is_refused(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="Spark runs no driver of Python on") as refused:
+        command_of(operator, monkeypatch, host)
+    assert "engine: cluster needs the master yarn or k8s://" in refused.value.next_step
