@@ -100,7 +100,7 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      "2: spark.conf.spark.jars.packages: is not allowed: Tidemark brings its own jars"),
     ("a connection among the Spark properties", "pipeline: flights",
      "pipeline: flights\nspark: {conf: {spark.executorEnv.AIRFLOW_CONN_WAREHOUSE: x}}",
-     "2: spark.conf.spark.executorEnv.AIRFLOW_CONN_WAREHOUSE: is not allowed: properties are seen in process lists; executors look connections up in their own environment"),
+     "2: spark.conf.spark.executorEnv.AIRFLOW_CONN_WAREHOUSE: is not allowed: properties are seen in process lists; driver and executors look connections up in their own environment"),
     ("both addresses", "    topics:", "    bootstrap_servers: broker:9092\n    topics:",
      "5: source.kafka.bootstrap_servers: is set beside connection: only one of them may say where Kafka is"),
     ("no address", "    connection: kafka_default\n", "",

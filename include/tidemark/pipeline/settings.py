@@ -122,8 +122,8 @@ class Spark(Section):
         "spark.redaction.*": "it keeps secrets out of plans, pages and logs",
         "spark.sql.session.timezone": "everything here is UTC",
         "spark.sql.execution.arrow.max*": "the size of a batch follows from the measured size of a record",
-        "spark.*env.airflow_conn*": "properties are seen in process lists; driver and executors look connections up in their own "
-        "environment",
+        "spark.*env.airflow_conn*": "properties are seen in process lists; driver and executors look connections up "
+        "in their own environment",
         "spark.master": "the Spark connection, or --master, says where it runs",
         "spark.remote": "the connection spark_connect, or TIDEMARK_SPARK_REMOTE, names the server",
         "*password*": "properties are seen in process lists; give secrets by the environment",
