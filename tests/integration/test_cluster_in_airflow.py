@@ -2,15 +2,18 @@
 
 import importlib
 import json
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.test_connections import pipeline
-from tidemark.errors import ConfigurationError
+from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.order import Order, SourceOrder
+from tidemark.pipeline.settings import Engine, Spark
 from tidemark.spark import masters
 from tidemark.spark.cluster import APPLICATION
 
@@ -35,7 +38,7 @@ def command_of(
     """The words of the command, and the properties among them."""
     connection = {"conn_type": "spark", "host": host, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    words: list[str] = operator._on_cluster(ORDER, ARGUMENTS)
+    words: list[str] = operator._to_cluster(ORDER, ARGUMENTS)
     given = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
     return words, {name: value for name, _, value in given}
 
@@ -62,3 +65,27 @@ def test_a_master_that_runs_no_drivers_of_python_is_refused(
     with pytest.raises(ConfigurationError, match="Spark runs no driver of Python on") as refused:
         command_of(operator, monkeypatch, host)
     assert "engine: cluster needs the master yarn or k8s://" in refused.value.next_step
+
+
+def test_a_task_that_airflow_ends_takes_its_order_back_and_tells_its_command(
+    operator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, told = tmp_path / "job.sh", tmp_path / "told"
+    script.write_text(
+        f"#!/bin/sh\ntrap 'ls {tmp_path}/orders/database > {told}; exit 1' TERM\n"
+        "kill -TERM $PPID\nwhile :; do sleep 0.1; done\n"
+    )
+    script.chmod(0o755)
+    operator.pipeline = operator.pipeline.model_copy(
+        update={"spark": Spark(engine=Engine.CLUSTER, orders=str(tmp_path / "orders"), submit=[str(script)])}
+    )
+    database = SimpleNamespace(id=lambda: "database")
+    context: Any = SimpleNamespace(pipeline=operator.pipeline, lookup=lambda _: None, database=database, sinks=[])
+    before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow's task runner does
+    try:
+        with pytest.raises(WorkFailed, match="Airflow ended this task, and Spark with it"):
+            operator._stage_of({}, context)(ORDER)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told.read_text() == "", "the order was removed before the command was told"
+    assert list((tmp_path / "orders" / "database").iterdir()) == []

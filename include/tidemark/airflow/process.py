@@ -83,6 +83,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self.lineage: list[Lineage] = []
         self._label: str | None = None
         self._session: InSession | None = None
+        self._on_cluster: OnCluster | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the lineage. Airflow's provider for OpenLineage calls this name in the task's process, when the task
@@ -240,13 +241,13 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             self._send_to(spark_master(self._conn_id))
             return lambda order: self._submitted(order, context, pipeline_context)
         elif engine is Engine.CLUSTER:
-            command = None if self.pipeline.spark.submit else self._on_cluster
-            stage = OnCluster(pipeline_context, command, self.log.info)
+            command = None if self.pipeline.spark.submit else self._to_cluster
+            stage = self._on_cluster = OnCluster(pipeline_context, command, self.log.info)
         else:
             stage = OnServer(pipeline_context, environment, self.log.info)
         return lambda order: self._staged(order, stage, pipeline_context)
 
-    def _on_cluster(self, order: Order, arguments: list[str]) -> list[str]:
+    def _to_cluster(self, order: Order, arguments: list[str]) -> list[str]:
         """Return the command that starts a driver on the cluster, with the options of the Spark connection."""
         master, conf = spark_master(self._conn_id), self.conf or {}
         check_cluster(master)
@@ -306,6 +307,9 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         not its Python.
         """
         self.ended_by_airflow = True
+        if self._on_cluster is not None:
+            self._on_cluster.end_jobs()  # it removes its order first, and ends its command then
+            return
         end_jobs_on_servers()
         processes = started()  # listed before the JVM dies: afterwards its Python is no child of this process
         if self._hook is not None:

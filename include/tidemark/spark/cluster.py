@@ -9,11 +9,10 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
 
 from tidemark.connections.lookup import Lookup
 from tidemark.environment import Environment
@@ -33,7 +32,7 @@ from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
 APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
-POLL_S = 2.0  # between two looks for the answer
+POLL_S = 1.0  # between two looks for the answer
 ENDS_S = 5.0  # for the command to end its own job after SIGTERM
 TAIL = 30  # lines of the command for the log, if no driver answered
 UPLOAD = "spark.kubernetes.file.upload.path"
@@ -102,24 +101,24 @@ class OnCluster:
     def __init__(self, context: Context, command: Command | None, report: Callable[[str], object] | None) -> None:
         self._context, self._report = context, report
         self._command = command or (lambda _, arguments: [*context.pipeline.spark.submit, *arguments])
-        self._ended = Event()
+        self._ends = False
 
     def start(self, records: int) -> None:
         """Do nothing: each order starts a driver."""
 
     def end_jobs(self) -> None:
-        self._ended.set()
+        """Make all calls raise within ``POLL_S``; a handler of a signal may call this."""
+        self._ends = True
 
     def __call__(self, order: Order) -> Receipt:
         context, connection = self._context, self._context.pipeline.spark.orders_connection
         folder = write_order(order, open_orders(context.pipeline.spark, context.lookup, context.database.id()))
-        try:
+        with ExitStack() as at_end:
+            at_end.callback(_remove, folder)
             command = self._command(order, [folder.address, *([connection] if connection else [])])
-            with _started(command) as (process, log):
-                return self._awaited(order, folder, process, log)
-        finally:
-            with suppress(TidemarkError):  # the next attempt removes it
-                folder.remove()
+            process, log = at_end.enter_context(_started(command))
+            at_end.callback(_remove, folder)  # before the command is ended, which may take seconds
+            return self._awaited(order, folder, process, log)
 
     def _awaited(self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", log: Path) -> Receipt:
         began = reported = time.monotonic()
@@ -140,7 +139,8 @@ class OnCluster:
             if time.monotonic() - reported > EVERY_S:
                 reported = time.monotonic()
                 self._say(f"after {reported - began:.0f} s: {_last_line(log)}")
-            if self._ended.wait(POLL_S):
+            time.sleep(POLL_S)
+            if self._ends:
                 raise without_receipt(order, "the driver on the cluster was told to end", "it was interrupted")
 
     def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
@@ -167,6 +167,11 @@ def open_orders(spark: Spark, lookup: Lookup, *database_id: str) -> ObjectStore:
     """Open the place of orders that a pipeline file names; in it, each manifest database has a folder of its own."""
     settings = {"connection": spark.orders_connection} if spark.orders_connection else {}
     return open_store("/".join([str(spark.orders), *database_id]), settings, lookup)
+
+
+def _remove(folder: OrderFolder) -> None:
+    with suppress(TidemarkError):  # the next attempt removes it
+        folder.remove()
 
 
 @contextmanager
