@@ -13,6 +13,7 @@ import pytest
 from tests.unit.test_connections import pipeline
 from tidemark.errors import ConfigurationError, WorkFailed
 from tidemark.model.order import Order, SourceOrder
+from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Spark
 from tidemark.spark import masters
 from tidemark.spark.cluster import APPLICATION
@@ -67,24 +68,36 @@ def test_a_master_that_runs_no_drivers_of_python_is_refused(
     assert "engine: cluster needs the master yarn or k8s://" in refused.value.next_step
 
 
-def test_a_task_that_airflow_ends_takes_its_order_back_and_tells_its_command(
-    operator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, told = tmp_path / "job.sh", tmp_path / "told"
-    script.write_text(
-        f"#!/bin/sh\ntrap 'ls {tmp_path}/orders/database > {told}; exit 1' TERM\n"
-        "kill -TERM $PPID\nwhile :; do sleep 0.1; done\n"
-    )
-    script.chmod(0o755)
-    operator.pipeline = operator.pipeline.model_copy(
-        update={"spark": Spark(engine=Engine.CLUSTER, orders=str(tmp_path / "orders"), submit=[str(script)])}
-    )
+def stage_by(operator: Any, folder: Path, script: str) -> Receipt:
+    """Do the order by a script in place of spark-submit, with orders in a folder of this machine."""
+    file = folder / "job.sh"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    spark = Spark(engine=Engine.CLUSTER, orders=str(folder / "orders"), submit=(str(file),))
+    operator.pipeline = operator.pipeline.model_copy(update={"spark": spark})
     database = SimpleNamespace(id=lambda: "database")
     context: Any = SimpleNamespace(pipeline=operator.pipeline, lookup=lambda _: None, database=database, sinks=[])
+    receipt: Receipt = operator._stage_of({}, context)(ORDER)
+    return receipt
+
+
+def test_the_receipt_beside_the_order_is_taken_while_the_command_still_works(operator: Any, tmp_path: Path) -> None:
+    made = Receipt(7, 1, (), (), ())
+    (tmp_path / "made.json").write_text(made.to_json())
+    script = f"grep -q demo $1 && cp {tmp_path}/made.json $(dirname $1)/receipt.json; exec sleep 600"
+    assert stage_by(operator, tmp_path, script) == made
+    assert list((tmp_path / "orders" / "database").iterdir()) == []
+
+
+def test_a_task_that_airflow_ends_takes_its_order_back_and_tells_its_command(operator: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = (
+        f"trap 'ls {tmp_path}/orders/database > {told}; exit 1' TERM; kill -TERM $PPID; while :; do sleep 0.1; done"
+    )
     before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow's task runner does
     try:
         with pytest.raises(WorkFailed, match="Airflow ended this task, and Spark with it"):
-            operator._stage_of({}, context)(ORDER)
+            stage_by(operator, tmp_path, script)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert told.read_text() == "", "the order was removed before the command was told"
