@@ -16,7 +16,7 @@ from tidemark.spark import masters
 from tidemark.spark.cluster import APPLICATION, spark_submit
 from tidemark.spark.failures import failure_of
 from tidemark.spark.job import failure
-from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, read_receipt, write_order
+from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, main, read_receipt, write_order
 from tidemark.storage.local import LocalStore
 
 
@@ -94,6 +94,27 @@ def test_a_spark_that_ends_without_a_word_is_named_by_its_exit_status(orders: Lo
     file = write_order(order(1), orders)
     with pytest.raises(WorkFailed, match="Spark ended with exit status 3"):
         read_receipt(file, order(1), 3)
+
+
+def test_orders_and_receipts_of_another_version_are_named(orders: LocalStore) -> None:
+    folder = write_order(order(1), orders)
+    folder.put(ORDER, b'{"ranges": []}')
+    assert main([folder.address]) == 1
+    with pytest.raises(WorkFailed, match=r"cannot read the order of a driver \(KeyError: 'before'\)"):
+        read_receipt(folder, order(1))
+    folder.put(RECEIPT, b'{"manifest_id": 7}')
+    with pytest.raises(WorkFailed, match=r"cannot read the receipt of a driver \(KeyError: 'attempt'\)"):
+        read_receipt(folder, order(1))
+
+
+def test_a_driver_that_starts_when_its_order_is_gone_says_so_and_leaves_nothing(
+    orders: LocalStore, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = write_order(order(1), orders)
+    folder.remove()
+    assert main([folder.address]) == 1
+    assert capsys.readouterr().err == f"there is no order {folder.address}: its attempt has ended\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_kubernetes_finds_application_and_jars_in_its_image_or_in_a_place_for_uploads(

@@ -5,6 +5,7 @@ answer in the store. A driver whose order we remove ends its jobs by itself (``s
 nothing here asks a cluster to kill an application.
 """
 
+import os
 import re
 import subprocess
 import time
@@ -67,6 +68,7 @@ def _in_image(master: str, conf: Mapping[str, str]) -> bool:
 def spark_submit(master: str, environment: Environment, spark: Spark) -> Command:
     """Return the command of the installed PySpark. Raises ``ConfigurationError`` for a master without cluster mode."""
     check_cluster(master)
+    os.environ["SPARK_HOME"] = str(own_spark())
 
     def command(order: Order, arguments: list[str]) -> list[str]:
         settings = cluster_configuration(master, environment, spark.conf) | {"spark.app.name": name_of(order)}
@@ -99,8 +101,9 @@ class OnCluster:
     """Stages each order by a driver of its own. ``command`` starts it, unless the pipeline file names a command."""
 
     def __init__(self, context: Context, command: Command | None, report: Callable[[str], object] | None) -> None:
-        self._context, self._report = context, report
-        self._command = command or (lambda _, arguments: [*context.pipeline.spark.submit, *arguments])
+        self._spark, self._report = context.pipeline.spark, report
+        self._orders = open_orders(self._spark, context.lookup, context.database.id())
+        self._command = command or (lambda _, arguments: [*self._spark.submit, *arguments])
         self._ends = False
 
     def start(self, records: int) -> None:
@@ -111,8 +114,8 @@ class OnCluster:
         self._ends = True
 
     def __call__(self, order: Order) -> Receipt:
-        context, connection = self._context, self._context.pipeline.spark.orders_connection
-        folder = write_order(order, open_orders(context.pipeline.spark, context.lookup, context.database.id()))
+        connection = self._spark.orders_connection
+        folder = write_order(order, self._orders)
         with ExitStack() as at_end:
             at_end.callback(_remove, folder)
             command = self._command(order, [folder.address, *([connection] if connection else [])])

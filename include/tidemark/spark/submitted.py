@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import TidemarkError, Unavailable, WorkFailed
 from tidemark.model.order import Order
-from tidemark.model.receipt import Receipt
+from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.paths import is_remote, manifest_staging
 from tidemark.spark import ended
 from tidemark.spark.failures import failure_from, failure_of
@@ -28,6 +28,7 @@ from tidemark.spark.jobs import beside, end_job, report_jobs, tag_of
 from tidemark.spark.session import spark_configuration
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
+from tidemark.version import VERSION
 
 ORDER, RECEIPT, FAILURE = "order.json", "receipt.json", "failure.json"
 LOOK_S = 5.0  # between two looks of a driver for its order
@@ -87,7 +88,10 @@ def find_answer(folder: OrderFolder) -> Receipt | TidemarkError | None:
     """
     receipt = folder.get(RECEIPT)
     if receipt is not None:
-        return Receipt.from_json(receipt.decode())
+        try:
+            return Receipt.from_json(receipt.decode())
+        except MALFORMED as error:
+            return _of_other_version("receipt", error)
     failure = folder.get(FAILURE)
     return None if failure is None else failure_from(json.loads(failure))
 
@@ -133,7 +137,10 @@ def main(arguments: list[str]) -> int:
     if content is None:
         print(f"there is no order {arguments[0]}: its attempt has ended", file=sys.stderr)
         return 1
-    order = Order.from_json(content.decode())
+    try:
+        order = Order.from_json(content.decode())
+    except MALFORMED as error:
+        return _failed(folder, _of_other_version("order", error))
     tag = tag_of(order.manifest_id, order.attempt)
     conf = SparkConf()
     for key, value in spark_configuration(None).items():  # for a driver that our spark-submit did not start
@@ -145,10 +152,7 @@ def main(arguments: list[str]) -> int:
             receipt = stage(session, order)
         return _answer(folder, RECEIPT, receipt.to_json())
     except TidemarkError as error:
-        print(error, file=sys.stderr)
-        with suppress(TidemarkError):
-            _answer(folder, FAILURE, json.dumps(failure_of(error)))
-        return 1
+        return _failed(folder, error)
     finally:
         session.stop()
 
@@ -165,6 +169,20 @@ def _end_without_order(session: SparkSession, tag: str, folder: OrderFolder, ove
         with suppress(Unavailable):  # the store may answer the next time
             if folder.get(ORDER) is None:
                 end_job(session, tag)
+
+
+def _of_other_version(what: str, error: Exception) -> WorkFailed:
+    return WorkFailed(
+        f"Tidemark {VERSION} cannot read the {what} of a driver ({type(error).__name__}: {error})",
+        next_step="give the driver's image the same version as this machine, then: tidemark retry {pipeline}",
+    )
+
+
+def _failed(folder: OrderFolder, error: TidemarkError) -> int:
+    print(error, file=sys.stderr)
+    with suppress(TidemarkError):
+        _answer(folder, FAILURE, json.dumps(failure_of(error)))
+    return 1
 
 
 def _answer(folder: OrderFolder, name: str, content: str) -> int:
