@@ -1,5 +1,6 @@
 """Drivers that a command of the user starts somewhere: order and receipt go through a store."""
 
+import json
 import os
 import signal
 import sys
@@ -120,6 +121,17 @@ def test_a_driver_that_leaves_nothing_is_named_by_the_words_of_its_command(elsew
     assert "the driver on the cluster left no receipt; submit.sh ended with exit status 3" in printed
     assert "no room in the queue" in printed
     assert "tidemark retry demo --manifest 1" in printed
+
+
+def test_the_doctor_tries_the_place_of_orders(elsewhere: Elsewhere) -> None:
+    refusal = Rule(Answer.REFUSED, "PUT", "/_doctor-", times=-1, status=403, code="AccessDenied")
+    for rule, severity in ((None, "ok"), (refusal, "failed")):
+        elsewhere.proxy.rule = rule
+        _, printed = elsewhere.end("doctor", "demo", "--json")
+        findings = json.loads(printed[printed.index("[") : printed.rindex("]") + 1])
+        [finding] = [finding for finding in findings if finding["check"] == "orders"]
+        assert (finding["severity"], bool(finding["next_step"])) == (severity, severity == "failed"), finding
+    assert elsewhere.orders.keys() == []
 
 
 def test_a_command_that_does_not_exist_is_named(elsewhere: Elsewhere) -> None:
