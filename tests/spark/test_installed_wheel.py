@@ -327,7 +327,7 @@ def test_airflow_submits_the_application_of_the_wheel(installed: Callable[[str],
     done = subprocess.run(
         [installed("airflow") / "python", application], env=env, cwd=tmp_path, text=True, capture_output=True
     )
-    assert (done.returncode, done.stderr) == (2, "usage: spark-submit application.py ORDER.json\n")
+    assert (done.returncode, done.stderr) == (2, "usage: spark-submit application.py ADDRESS/order.json [CONNECTION]\n")
 
 
 def test_airflow_has_plugin_and_dag_of_a_project_that_the_wheel_makes(
