@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import pytest
 from sandbox.services.processes import wait_until
 from sandbox.services.s3 import Bucket
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.worlds.on_cluster import local_driver, write_script
 from tests.worlds.s3_world import Prefix
 from tests.worlds.world import World
-from tidemark.spark.cluster import APPLICATION
-from tidemark.spark.session import spark_configuration
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 START = 300  # seconds for a driver: 10 on two idle cores
@@ -40,20 +38,11 @@ class Elsewhere:
             },
         }  # fmt: skip
         world.write_pipeline()
+        self.driver = local_driver(world)
         self.starts(f"exec {self.driver}")
 
-    @property
-    def driver(self) -> str:
-        """The words that a shell starts a driver with."""
-        conf = spark_configuration(self.world.spark_jars) | {"spark.driver.host": "127.0.0.1"}
-        options = " ".join(f"--conf '{name}={value}'" for name, value in conf.items())
-        submit = Path(sys.executable).with_name("spark-submit")
-        return f"{submit} --master 'local[2]' {options} {APPLICATION} \"$@\""
-
     def starts(self, *commands: str) -> None:
-        python = f"export PYSPARK_PYTHON={sys.executable} SPARK_LOCAL_IP=127.0.0.1"
-        self.script.write_text("\n".join(["#!/bin/sh", python, *commands, ""]))
-        self.script.chmod(0o755)
+        write_script(self.script, *commands)
 
     def end(self, *words: str) -> tuple[int | None, str]:
         """Run a command; return its exit status, and what it printed."""

@@ -1,12 +1,16 @@
 """Commands whose executors run on a cluster, and a pipeline whose logic and decoders must come to them."""
 
 import subprocess
+import sys
 from io import BytesIO
+from pathlib import Path
 
 import fastavro
 
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
-from tests.worlds.world import EPOCH, KEYS
+from tests.worlds.world import EPOCH, KEYS, World
+from tidemark.spark.cluster import APPLICATION
+from tidemark.spark.session import spark_configuration
 
 START = 480  # seconds for a driver and two executors: 20 on two idle cores, 200 were seen on busy ones
 
@@ -22,6 +26,20 @@ def start(world: TableWorld, master: str, *words: str, failpoint: str = "", **mo
     """Start a command whose executors run on a cluster; ``more``: variables of its driver."""
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "TIDEMARK_SPARK_MASTER": master, **more}
     return world.start(*words, failpoint=failpoint, spark=True, env=env)
+
+
+def local_driver(world: World) -> str:
+    """The words of a shell for a driver on this machine, with the arguments of the script that they stand in."""
+    conf = spark_configuration(world.spark_jars) | {"spark.driver.host": "127.0.0.1"}
+    options = " ".join(f"--conf '{name}={value}'" for name, value in conf.items())
+    return f"{Path(sys.executable).with_name('spark-submit')} --master 'local[2]' {options} {APPLICATION} \"$@\""
+
+
+def write_script(file: Path, *commands: str) -> None:
+    """Write a script that starts drivers, as that of a user does on a cluster."""
+    python = f"export PYSPARK_PYTHON={sys.executable} SPARK_LOCAL_IP=127.0.0.1"
+    file.write_text("\n".join(["#!/bin/sh", python, *commands, ""]))
+    file.chmod(0o755)
 
 
 def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
