@@ -23,6 +23,7 @@ COPY --chown=airflow:root sandbox sandbox
 # Of the package just what sandbox/errors.py imports: another change of it fetches nothing again.
 COPY --chown=airflow:root include/tidemark/__init__.py include/tidemark/errors.py include/tidemark/version.py include/tidemark/
 COPY --chown=airflow:root include/tidemark/spark/jars.txt include/tidemark/spark/
+COPY --chown=airflow:root include/tidemark/providers/msk/jars.txt include/tidemark/providers/msk/
 RUN PYTHONPATH=include python -c "from pathlib import Path; from sandbox.bootstrap.jars import ensure; ensure(Path('/tmp/fetched'))"
 
 FROM packages

@@ -27,6 +27,7 @@ OUR_PROVIDERS: Final = (
     "delta",
     "dynamodb",
     "iceberg",
+    "msk",
     "postgres",
     "protobuf",
     "rabbitmq",
@@ -177,4 +178,8 @@ TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
 SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
 COPIES: Final = Kinds("copies", "copy", "settings", "copy")
 STORES: Final = Kinds("stores", "store", "address", "store", "storage_options")  # by the schemes of their addresses
-KINDS: Final = {kinds.seam: kinds for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES)}
+MECHANISMS: Final = Kinds("mechanisms", "SASL mechanism", "mechanism")
+KINDS: Final = {
+    kinds.seam: kinds
+    for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES, MECHANISMS)
+}

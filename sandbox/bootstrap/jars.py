@@ -29,6 +29,8 @@ from sandbox.errors import SandboxFailed
 LOCK = CHECKOUT / "jars" / "jars.lock"
 # Spark's Kafka connector for each PySpark that Tidemark is run with, in sets `spark-VERSION`: the package has it, too.
 LOCK_OF_SPARK = CHECKOUT / "include" / "tidemark" / "spark" / "jars.txt"
+# Sets that users of a provider need.
+OF_PROVIDERS = {"msk": CHECKOUT / "include" / "tidemark" / "providers" / "msk" / "jars.txt"}
 SPARK = "spark-"
 # On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
 PROCESSES = 4
@@ -68,7 +70,7 @@ class Jar:
 
 
 def locked() -> list[Jar]:
-    lines = [line for path in (LOCK, LOCK_OF_SPARK) for line in path.read_text().splitlines()]
+    lines = [line for path in (LOCK, LOCK_OF_SPARK, *OF_PROVIDERS.values()) for line in path.read_text().splitlines()]
     return [Jar.parse(line) for line in lines if line and not line.startswith("#")]
 
 
@@ -128,7 +130,7 @@ def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
 
 
 def relock(state: Path) -> None:
-    """Write both lock files from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
+    """Write the lock files from `ivy.xml`. Resolves all dependencies: one minute with an empty cache."""
     header = [line for line in LOCK.read_text().splitlines() if line.startswith("#")] if LOCK.exists() else []
     others = [f"{SPARK}{each}" for each in sparks() if f"{SPARK}{each}" != spark_set()]
     folders = {spark_set(): pyspark_jars(), **{name: packages_of(name, state) / "pyspark" / "jars" for name in others}}
@@ -144,9 +146,12 @@ def relock(state: Path) -> None:
             # Spark has its own copy of the other jars, and two versions of one class must not meet.
             if jar.file_name not in shipped.get(jar.set, ()):
                 resolved.append(jar)
-    lines = {path: [*above] for path, above in ((LOCK, header), (LOCK_OF_SPARK, []))}
+    lines = {
+        path: [*above]
+        for path, above in ((LOCK, header), *((path, []) for path in (LOCK_OF_SPARK, *OF_PROVIDERS.values())))
+    }
     for jar in sorted(resolved):
-        lines[LOCK_OF_SPARK if jar.set.startswith(SPARK) else LOCK].append(str(jar))
+        lines[LOCK_OF_SPARK if jar.set.startswith(SPARK) else OF_PROVIDERS.get(jar.set, LOCK)].append(str(jar))
     for path, text in lines.items():
         path.write_text("\n".join(text) + "\n")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.test_docs import locked
 from tidemark.errors import ConfigurationError
-from tidemark.spark.jars import known_jars
+from tidemark.spark.jars import wanted_jars
 from tidemark.spark.session import spark_configuration
 
 NAMES = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
@@ -75,7 +75,7 @@ def test_jars_of_another_version_are_named_and_fitting_ones_fetched_once(
     assert first[2].startswith("tidemark spark jars fetches the jars")
     done = typed("spark", "jars", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"jars": str(jars / INSTALLED)}), done.stderr
-    assert {path.name for path in (jars / INSTALLED).iterdir()} == {jar.file_name for jar in known_jars()[INSTALLED]}
+    assert {path.name for path in (jars / INSTALLED).iterdir()} == {jar.file_name for jar in wanted_jars()}
     assert [(severity, message) for severity, message, _ in jar_findings(typed)] == [
         ("ok", f"{name} {INSTALLED}") for name in NAMES
     ]
@@ -116,7 +116,7 @@ def test_a_repository_without_the_jars_leaves_nothing_behind(tmp_path: Path, jar
 def test_a_jar_with_another_content_is_refused(tmp_path: Path, jars: Path, typed: Type) -> None:
     install(tmp_path / "site", INSTALLED)
     repository = tmp_path / "repository"
-    for jar in known_jars()[INSTALLED]:
+    for jar in wanted_jars():
         path = repository.joinpath(*jar.organisation.split("."), jar.name, jar.revision, jar.file_name)
         path.parent.mkdir(parents=True)
         path.write_text("other")

@@ -91,13 +91,19 @@ MAY_IMPORT = {
         "providers/topic/cluster.py",
         "providers/topic/transaction.py",
     ),
-    "boto3": ("storage/s3/store.py", "storage/s3/client.py", "providers/dynamodb/client.py"),
+    "boto3": (
+        "storage/s3/store.py",
+        "storage/s3/client.py",
+        "providers/dynamodb/client.py",
+    ),
     "botocore": (
         "storage/s3/store.py",
         "storage/s3/client.py",
         "storage/s3/storage_options.py",
         "providers/dynamodb/client.py",
+        "providers/msk/",
     ),
+    "aws_msk_iam_sasl_signer": ("providers/msk/",),
     "azure": ("providers/azure/",),
     "psycopg": ("database/", "providers/postgres/"),
     "pyiceberg": ("providers/iceberg/",),
@@ -438,7 +444,7 @@ def test_the_closure_follows_imports_of_packages_and_of_names_in_modules() -> No
 
 
 # The folders that are Kafka's own, and where else its name may stand: the file, what the line says, and why.
-OF_KAFKA = ("kafka/", "sources/kafka/", "providers/topic/")
+OF_KAFKA = ("kafka/", "sources/kafka/", "providers/msk/", "providers/topic/")
 SAYS_KAFKA = (
     ("__init__.py", "copies Kafka topics", "what the product does today"),
     ("cli/main.py", "Copies Kafka topics", "what the product does today"),

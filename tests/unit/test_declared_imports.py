@@ -38,6 +38,7 @@ ROOMS_OF_EXTRAS = {
     "providers/azure/": "azure",
     "providers/delta/": "delta",
     "providers/iceberg/": "iceberg",
+    "providers/msk/": "msk",
     "providers/protobuf/": "protobuf",
     "providers/topic/": "topic",
     "sinks/formats/avro.py": "avro",

@@ -273,8 +273,8 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
         of_others = path.name == "LICENSE" or path.parent.name == "uplot"  # their words are not ours
         for match in host.finditer("" if of_others else content):
             name = match[1] or match[0]
-            of_azure = name.endswith(".core.windows.net")  # the address of an account, whose name is the reader's
-            assert of_azure or name in ALLOWED_HOSTS or re.fullmatch(r"[\d.]+", name), f"{path}: {name}"
+            of_a_cloud = name.endswith((".core.windows.net", ".amazonaws.com"))  # of an account of the reader's
+            assert of_a_cloud or name in ALLOWED_HOSTS or re.fullmatch(r"[\d.]+", name), f"{path}: {name}"
         assert not somewhere.search(content), path
 
 

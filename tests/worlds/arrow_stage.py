@@ -13,6 +13,7 @@ from tidemark.connections.lookup import revealed
 from tidemark.environment import Environment
 from tidemark.failpoints import failpoint, watching
 from tidemark.kafka.connection import named_connection
+from tidemark.kafka.mechanisms import client_options
 from tidemark.kinds import SOURCES
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.work import SharedStage
@@ -47,7 +48,7 @@ def _read_range(order: Order, range_: Range) -> Iterable[pa.RecordBatch]:
         return reader.batches(range_)
     kafka = order.source.options
     secured = named_connection(kafka["connection"], order.pipeline_name) if kafka["connection"] else None
-    options = revealed(secured.config) if secured else {}
+    options = client_options(revealed(secured.config), secured.bootstrap_servers) if secured else {}
     rows = [_row(message) for message in messages(kafka["bootstrap_servers"], range_, options)]
     return [pa.RecordBatch.from_pylist(rows, schema=INPUT)]
 

@@ -26,6 +26,7 @@ from tidemark.pipeline.group import Group
 from tidemark.pipeline.loader import find, load_each, member
 from tidemark.pipeline.problems import InvalidPipelines
 from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.sources.base import Source
 from tidemark.sources.registry import open_source
 from tidemark.spark.engines import engine_of
 from tidemark.spark.jars import findings as jar_findings
@@ -145,7 +146,8 @@ def _checks(
 ) -> Iterator[Check]:
     """Yield the checks one by one, so that Spark is imported only for its own checks."""
     yield from machine.checks(environment)
-    yield Check("spark jars", lambda: jar_findings(environment.spark_jars))
+    jars = {name for each in _sources(pipelines, lookup) for name in each.jars()}
+    yield Check("spark jars", lambda: jar_findings(environment.spark_jars, jars))
     yield from database.checks(environment)
     yield from of_airflow
     yield from source.checks(pipelines, lookup)
@@ -155,18 +157,15 @@ def _checks(
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    yield from spark.checks(environment, master, pipelines, _endpoints(pipelines, lookup), lookup)
+    endpoints = {address for each in _sources(pipelines, lookup) for address in each.endpoints()}
+    yield from spark.checks(environment, master, pipelines, sorted(endpoints), lookup)
 
 
-def _endpoints(pipelines: list[Pipeline], lookup: Lookup) -> list[str]:
-    """Return the addresses that executors must reach. The checks of the source report wrong connections."""
-    endpoints: set[str] = set()
+def _sources(pipelines: list[Pipeline], lookup: Lookup) -> Iterator[Source]:
+    """Yield the sources that can be opened. The checks of the source report wrong connections."""
     for pipeline in pipelines:
-        try:
-            endpoints |= set(open_source(pipeline.name, pipeline.source, lookup).endpoints())
-        except TidemarkError:
-            continue
-    return sorted(endpoints)
+        with suppress(TidemarkError):
+            yield open_source(pipeline.name, pipeline.source, lookup)
 
 
 def _announce(check: Check) -> None:

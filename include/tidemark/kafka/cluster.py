@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, 
 
 from tidemark.connections.lookup import Secret, masked, revealed
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
+from tidemark.kafka.mechanisms import client_options, mechanism
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.kafka.refusals import REFUSALS, denied
 from tidemark.model.offsets import Range, TopicPartition
@@ -118,7 +119,8 @@ class KafkaCluster:
             if (heard := remember()) is not None:
                 heard(error)
 
-        return {**self._config, "bootstrap.servers": self.bootstrap_servers, "error_cb": tell}
+        options = client_options(self._config, self.bootstrap_servers)
+        return {**options, "bootstrap.servers": self.bootstrap_servers, "error_cb": tell}
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -178,7 +180,9 @@ class KafkaCluster:
         refused = self._refusal[0] if self._refusal is not None and error.code() not in REFUSALS else error
         context = {"bootstrap_servers": self.bootstrap_servers, "topic": topic}
         if refused.code() in REFUSALS:
-            return denied(refused.code(), self._text(refused), **context)
+            brought = mechanism(self._config.get("sasl.mechanism"))
+            advice = None if brought is None else brought.after_refusal(self.bootstrap_servers)
+            return denied(refused.code(), self._text(refused), advice, **context)
         return self._unavailable(self._text(error), topic)
 
     def _unavailable(self, detail: str, topic: str | None, **context: object) -> Unavailable:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
@@ -19,6 +19,7 @@ from tidemark.config.values import servers
 from tidemark.connections.lookup import PREFIX, Lookup, Secret, Unusable, from_environment, variable_of
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.java import java_security
+from tidemark.kafka.mechanisms import mechanism
 from tidemark.kafka.options import KafkaOptions
 from tidemark.kafka.security import Config, instead, is_security, security_config, warnings
 from tidemark.text import with_nearest
@@ -42,6 +43,11 @@ class KafkaConnection:
     def secured_by(self) -> str | None:
         """Return the id of the connection that Spark's driver must look up; None for a broker without security."""
         return self.conn_id if "security.protocol" in self.config else None
+
+    def jars(self) -> tuple[str, ...]:
+        """Return the names of the jars that Spark needs for this connection beside its connector."""
+        brought = mechanism(cast("str | None", self.config.get("sasl.mechanism")))
+        return () if brought is None else brought.jars
 
     def warnings(self) -> list[str]:
         """Return, as sentences, the settings that are allowed but not safe."""
@@ -78,7 +84,8 @@ def named_connection(conn_id: str, pipeline_name: str, lookup: Lookup = from_env
     tuning = _tuning({key: value for key, value in extra.items() if not is_security(key)}, pipeline_name, conn_id)
     options = {key: value for key, value in extra.items() if is_security(key)}
     try:
-        security = security_config(options, connection.get("login"), connection.get("password"), datetime.now(UTC))
+        keys = connection.get("login"), connection.get("password")
+        security = security_config(options, *keys, datetime.now(UTC), address)
     except Unusable as wrong:
         raise _unusable(pipeline_name, conn_id, wrong.what, wrong.next_step) from None
     return KafkaConnection(address, {**tuning, **security}, conn_id)

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from tidemark.connections.certificates import certificates, private_key, without_password
 from tidemark.connections.lookup import Secret, revealed
+from tidemark.kafka.mechanisms import mechanism
 from tidemark.kafka.security import Config, Mechanism, pem
 
 _SECURITY: Final = "org.apache.kafka.common.security"
@@ -22,7 +23,9 @@ def java_security(config: Mapping[str, str | Secret]) -> Config:
     """
     plain = revealed(config)
     options: Config = {"security.protocol": plain["security.protocol"]}
-    if "sasl.mechanism" in plain:
+    if brought := mechanism(plain.get("sasl.mechanism")):
+        options |= brought.java_options()
+    elif "sasl.mechanism" in plain:
         options |= _sasl(Mechanism(plain["sasl.mechanism"]), plain)
     if algorithm := plain.get("ssl.endpoint.identification.algorithm"):
         options["ssl.endpoint.identification.algorithm"] = _NONE if algorithm == "none" else algorithm

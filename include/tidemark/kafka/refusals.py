@@ -22,8 +22,11 @@ _NEXT_STEPS: Final = dict.fromkeys(AUTHENTICATION, _LOG_IN) | {
 REFUSALS: Final = (*AUTHENTICATION, KafkaError._SSL, *AUTHORIZATION)
 
 
-def denied(code: int, detail: str, **context: object) -> AccessDenied:
-    """Return the error for a code of ``REFUSALS``. ``detail`` is the text of the client, without secrets."""
+def denied(code: int, detail: str, advice: str | None = None, **context: object) -> AccessDenied:
+    """Return the error for a code of ``REFUSALS``.
+
+    ``detail`` is the text of the client, without secrets, ``advice`` what to check if brokers know no users and ACLs.
+    """
     if code == KafkaError._SSL:
         return AccessDenied(
             f"no TLS connection to Kafka: {detail}",
@@ -31,4 +34,4 @@ def denied(code: int, detail: str, **context: object) -> AccessDenied:
             "that the certificate is valid and names this host; with ssl.certificate.*: that the broker trusts it",
             **context,
         )
-    return AccessDenied(f"Kafka refuses this client: {detail}", next_step=_NEXT_STEPS[code], **context)
+    return AccessDenied(f"Kafka refuses this client: {detail}", next_step=advice or _NEXT_STEPS[code], **context)

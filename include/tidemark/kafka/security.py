@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from tidemark.connections.certificates import check_authorities, check_own, check_pair, private_key, read_pem
 from tidemark.connections.lookup import Secret, Unusable
+from tidemark.kafka.mechanisms import mechanism, mechanism_of
+from tidemark.kinds import MECHANISMS
 from tidemark.text import nearest
 
 Config = dict[str, str | Secret]
@@ -86,12 +88,15 @@ def is_security(key: str) -> bool:
     return key in ALLOWED or key in ALIASES
 
 
-def security_config(extra: Mapping[str, Any], login: object, password: object, now: datetime) -> Config:
+def security_config(
+    extra: Mapping[str, Any], login: object, password: object, now: datetime, servers: str = ""
+) -> Config:
     """Return the options of a connection by librdkafka's names, complete and checked; empty for a broker without
     security.
 
     ``login`` and ``password`` are the connection's own fields: user and password for SASL; without SASL the password is
     that of the client's private key. Airflow hides the password in its audit log, but nothing in ``extra``.
+    ``servers`` are the brokers, ``host:port,host:port``.
 
     Raises ``Unusable``.
     """
@@ -102,7 +107,7 @@ def security_config(extra: Mapping[str, Any], login: object, password: object, n
         return {}
     options["security.protocol"] = protocol
     if protocol.sasl:
-        _authenticate(options, login, password)
+        _authenticate(options, login, password, servers)
     else:
         _refuse(options, "sasl.*", f"security.protocol is {protocol}", "write security.protocol: SASL_SSL")
         _take_key_password(options, protocol, login, password)
@@ -175,21 +180,25 @@ def _refuse(options: Mapping[str, str], pattern: str, because: str, next_step: s
         raise Unusable(f"it sets {', '.join(matching)}, and {because}", next_step)
 
 
-def _authenticate(options: dict[str, str], login: object, password: object) -> None:
+def _authenticate(options: dict[str, str], login: object, password: object, servers: str) -> None:
     text = options.get("sasl.mechanism", "")
+    if brought := mechanism_of(options, servers):
+        _leave_to(brought, options, login or password, servers)
+        return
     if text.upper() not in tuple(Mechanism):
-        what = "is missing" if not text else f"is none of {', '.join(Mechanism)}"
-        raise Unusable(f"its sasl.mechanism {what}", nearest(text, Mechanism) or f"write {Mechanism.SCRAM_SHA_512}")
-    mechanism = Mechanism(text.upper())
-    options["sasl.mechanism"] = mechanism
-    match mechanism:
+        known = (*Mechanism, *MECHANISMS)
+        what = "is missing" if not text else f"is none of {', '.join(known)}"
+        raise Unusable(f"its sasl.mechanism {what}", nearest(text, known) or f"write {Mechanism.SCRAM_SHA_512}")
+    own = Mechanism(text.upper())
+    options["sasl.mechanism"] = own
+    match own:
         case Mechanism.PLAIN | Mechanism.SCRAM_SHA_256 | Mechanism.SCRAM_SHA_512:
             user, secret = "sasl.username", "sasl.password"
-            _refuse(options, "sasl.oauthbearer.*", f"sasl.mechanism is {mechanism}", "remove it")
+            _refuse(options, "sasl.oauthbearer.*", f"sasl.mechanism is {own}", "remove it")
         case Mechanism.OAUTHBEARER:
             user, secret = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
             for other in ("sasl.username", "sasl.password"):
-                _refuse(options, other, f"sasl.mechanism is {mechanism}", f"write {user} and {secret}")
+                _refuse(options, other, f"sasl.mechanism is {own}", f"write {user} and {secret}")
             _check_oidc(options)
         case other:
             assert_never(other)
@@ -197,9 +206,21 @@ def _authenticate(options: dict[str, str], login: object, password: object) -> N
         if value and options.setdefault(name, str(value)) != str(value):
             raise Unusable(f"its {field} and {name} differ", f"keep one of them: the field {field}, or {name}")
         if name not in options:
-            raise Unusable(f"{name} is missing for {mechanism}", f"set the connection's {field}, or {name}")
+            raise Unusable(f"{name} is missing for {own}", f"set the connection's {field}, or {name}")
         if any(ord(character) < 32 for character in options[name]):
             raise Unusable(f"{name} holds a control character", "remove it; it may be a line end that was copied too")
+
+
+def _leave_to(name: str, options: dict[str, str], keys: object, servers: str) -> None:
+    """Check a connection of a mechanism that a provider brings. It has its keys from elsewhere."""
+    options["sasl.mechanism"] = name
+    others = sorted(key for key in options if key.startswith("sasl.") and key != "sasl.mechanism")
+    if others or keys:
+        extras = ", ".join([*others, *(["a login or a password"] if keys else [])])
+        raise Unusable(f"it sets {extras}, which {name} does not use", "remove it")
+    brought = mechanism(name)
+    assert brought is not None, "it was found by its name"
+    brought.check(options, servers)
 
 
 def _take_key_password(options: dict[str, str], protocol: Protocol, login: object, password: object) -> None:

@@ -131,6 +131,10 @@ class Source(ABC):
         """Return ``host:port`` of every server that executors connect to; empty for a source without servers."""
         return []
 
+    def jars(self) -> Collection[str]:
+        """Return the names of the jars that Spark needs for this connection beside its connector."""
+        return ()
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """Return the compacted topics, in which records between others may be removed. A source without compaction has
         none."""

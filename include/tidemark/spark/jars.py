@@ -1,23 +1,26 @@
 """The jars of Spark's connectors that fit the installed PySpark: where they are, and how they are fetched.
 
 ``jars.txt`` is the table of the versions of PySpark that Tidemark was run with: their jars, and the SHA-256 of each. It
-is a part of ``jars/jars.lock`` that users need, too, and `make lock` writes it.
+is a part of ``jars/jars.lock`` that users need, too, and `make lock` writes it. A SASL mechanism that a provider brings
+may have such a table in its folder.
 """
 
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
 from tidemark.errors import ConfigurationError, WorkFailed
+from tidemark.kinds import MECHANISMS
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.sources.registry import connectors
 from tidemark.spark.java import java_command
@@ -29,7 +32,8 @@ SETTINGS = (
     'usepoms="false" useMavenMetadata="false" checksums=""{root}/></resolvers></ivysettings>'
 )
 MODULE = (
-    '<ivy-module version="2.0"><info organisation="tidemark" module="jars"/><configurations><conf name="default"/>'
+    '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+    '<info organisation="tidemark" module="jars"/><configurations><conf name="default"/>'
     "</configurations><dependencies>{}</dependencies></ivy-module>"
 )
 
@@ -40,10 +44,11 @@ class Jar:
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.name}-{self.revision}.jar"
+        return f"{'-'.join(filter(None, (self.name, self.revision, self.classifier)))}.jar"
 
     def is_in(self, folder: Path) -> bool:
         """Return whether the folder has this file, with the content of the table."""
@@ -55,10 +60,23 @@ class Jar:
 def known_jars() -> dict[str, list[Jar]]:
     """Return the jars of the connectors, by version of PySpark."""
     jars: dict[str, list[Jar]] = {}
-    for line in (files("tidemark.spark") / "jars.txt").read_text().splitlines():
-        spark, *words = line.split()
-        jars.setdefault(spark.removeprefix("spark-"), []).append(Jar(*words))
+    for spark, jar in _table(files("tidemark.spark") / "jars.txt"):
+        jars.setdefault(spark.removeprefix("spark-"), []).append(jar)
     return jars
+
+
+def wanted_jars() -> list[Jar]:
+    """Return the jars for the installed PySpark, and those of SASL mechanisms whose libraries are installed."""
+    installed = [package for name, package in MECHANISMS.items() if MECHANISMS.problem_with(name) is None]
+    tables = [table for package in installed if (table := files(package) / "jars.txt").is_file()]
+    return [*known_jars()[version("pyspark")], *(jar for table in tables for _, jar in _table(table))]
+
+
+def _table(file: Traversable) -> Iterator[tuple[str, Jar]]:
+    """Yield the first word of each line, and its jar."""
+    for line in file.read_text().splitlines():
+        first, *words = line.split()
+        yield first, Jar(*words)
 
 
 def fitting_jars(folder: Path) -> Path:
@@ -104,8 +122,11 @@ def step_to_jars() -> str:
     return f"pip install pyspark=={(alike or known)[-1]} (pyspark-client, if installed, too), then: {FETCH}"
 
 
-def findings(folder: Path | None) -> Iterator[Finding]:
-    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job."""
+def findings(folder: Path | None, further: Collection[str] = ()) -> Iterator[Finding]:
+    """Check that Spark's connectors have the version of PySpark; another version fails in the middle of a job.
+
+    ``further`` are the names of the jars that connections of pipelines need beside them.
+    """
     if folder is None:
         names = " and the ".join(connector.name for connector in connectors())
         yield warning(
@@ -122,6 +143,12 @@ def findings(folder: Path | None) -> Iterator[Finding]:
             yield failed("spark jars", _of_other_version(name, versions, fitting), step_to_jars())
         else:
             yield failed("spark jars", _without_jars() or f"{name} is not in {fitting}", step_to_jars())
+    for name in sorted(further):
+        if present := sorted(path.name for path in fitting.glob(f"{name}-*.jar")):
+            yield ok("spark jars", ", ".join(present))
+        else:
+            message = f"{name} is not in {fitting}: Spark could not log in by a connection of a pipeline"
+            yield failed("spark jars", message, step_to_jars())
 
 
 def fetch_jars(folder: Path, repository: str | None) -> Path:
@@ -133,7 +160,7 @@ def fetch_jars(folder: Path, repository: str | None) -> Path:
     problem = _without_jars()
     if problem is not None:
         raise ConfigurationError(problem, next_step=step_to_jars())
-    jars, home = known_jars()[version("pyspark")], folder / version("pyspark")
+    jars, home = wanted_jars(), folder / version("pyspark")
     if {path.name for path in home.glob("*")} == {jar.file_name for jar in jars} and all(
         jar.is_in(home) for jar in jars
     ):
@@ -152,7 +179,7 @@ def _retrieve(jars: list[Jar], fetched: Path, scratch: Path, repository: str | N
     """Have the Ivy that comes with PySpark fetch just these jars; Maven is not needed."""
     dependencies = "".join(
         f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)} "
-        'transitive="false" conf="default->*"/>'
+        f'transitive="false" conf="default->*">{_artifact(jar)}</dependency>'
         for jar in jars
     )
     module, settings = scratch / "ivy.xml", scratch / "settings.xml"
@@ -162,7 +189,15 @@ def _retrieve(jars: list[Jar], fetched: Path, scratch: Path, repository: str | N
     [ivy] = Path(str(spark and spark.origin)).parent.glob("jars/ivy-*.jar")
     command = [
         *(java_command(), "-jar", str(ivy), "-warn", "-settings", str(settings), "-cache", str(scratch / "cache")),
-        *("-ivy", str(module), "-types", "jar", "bundle", "-retrieve", f"{fetched}/[artifact]-[revision].[ext]"),
+        *(
+            "-ivy",
+            str(module),
+            "-types",
+            "jar",
+            "bundle",
+            "-retrieve",
+            f"{fetched}/[artifact]-[revision](-[classifier]).[ext]",
+        ),
     ]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -182,3 +217,9 @@ def _retrieve(jars: list[Jar], fetched: Path, scratch: Path, repository: str | N
             f"{', '.join(others)} came with another content than the published one; nothing was kept",
             next_step="check the repository that it came from",
         )
+
+
+def _artifact(jar: Jar) -> str:
+    """Return the file of a module that has several."""
+    name = f"<artifact name={quoteattr(jar.name)} type='jar' ext='jar' m:classifier={quoteattr(jar.classifier)}/>"
+    return name if jar.classifier else ""

@@ -72,6 +72,9 @@ class KafkaSource(Source):
     def endpoints(self) -> list[str]:
         return [server.strip() for server in self.address.split(",")]
 
+    def jars(self) -> tuple[str, ...]:
+        return self._connection.jars()
+
     def compacted(self, topics: Sequence[str]) -> list[str]:
         """Return the compacted topics, without those whose configuration this user may not see (DESCRIBE_CONFIGS).
 

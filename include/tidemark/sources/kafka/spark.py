@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.connections.lookup import masked, revealed
-from tidemark.errors import THEN_RETRY_MANIFEST, AccessDenied, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY_MANIFEST, AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import java_options, named_connection
 from tidemark.kafka.options import AT_THE_END_MS
@@ -33,6 +33,7 @@ _COLUMNS = (
 _REFUSALS = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*(Authentication|Authorization)Exception")
 # No broker answers Java's client, or Spark's reader timed out while it waited for a record.
 _SILENCE = re.compile(r"org\.apache\.kafka\.common\.errors\.TimeoutException|TimeoutException: Cannot fetch record")
+_NO_CLASS = re.compile(r"Class ([\w.$]+) could not be found")  # Java's client names the login that it lacks so
 _OVERFLOW = "long overflow"  # the message of java.lang.Math.multiplyExact
 _BATCH_ROWS = 50_000
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -93,6 +94,12 @@ class KafkaReader:
                 next_step="nothing is published; check that the broker runs and that bootstrap_servers (or the Airflow "
                 "connection) names it for Spark's machines too" + THEN_RETRY_MANIFEST,
                 bootstrap_servers=self._order.source.options["bootstrap_servers"],
+            )
+        if lacks := _NO_CLASS.search(str(failed)):
+            return ConfigurationError(
+                f"Spark cannot log in to Kafka: its class path lacks {lacks[1]}",
+                next_step="nothing is published; tidemark spark jars fetches it into TIDEMARK_SPARK_JARS"
+                + THEN_RETRY_MANIFEST,
             )
         if not _REFUSALS.search(str(failed)):
             return None

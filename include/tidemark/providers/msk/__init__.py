@@ -1,0 +1,1 @@
+"""Amazon MSK: clients log in with keys of AWS IAM."""
