@@ -26,6 +26,7 @@ OUR_PROVIDERS: Final = (
     "debezium",
     "delta",
     "dynamodb",
+    "glue",
     "iceberg",
     "msk",
     "postgres",
@@ -178,8 +179,9 @@ TRANSFORMS: Final = Kinds("transforms", "transform", "settings", "transform")
 SINKS: Final = Kinds("sinks", "sink", "settings", "sink", "writer")
 COPIES: Final = Kinds("copies", "copy", "settings", "copy")
 STORES: Final = Kinds("stores", "store", "address", "store", "storage_options")  # by the schemes of their addresses
+REGISTRIES: Final = Kinds("registries", "schema registry", "settings", "registry")
 MECHANISMS: Final = Kinds("mechanisms", "SASL mechanism", "mechanism")
 KINDS: Final = {
     kinds.seam: kinds
-    for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES, MECHANISMS)
+    for kinds in (SOURCES, DECODERS, ENVELOPES, TRANSFORMS, SINKS, COPIES, STORES, REGISTRIES, MECHANISMS)
 }

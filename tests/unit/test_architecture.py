@@ -95,12 +95,14 @@ MAY_IMPORT = {
         "storage/s3/store.py",
         "storage/s3/client.py",
         "providers/dynamodb/client.py",
+        "providers/glue/registry.py",
     ),
     "botocore": (
         "storage/s3/store.py",
         "storage/s3/client.py",
         "storage/s3/storage_options.py",
         "providers/dynamodb/client.py",
+        "providers/glue/registry.py",
         "providers/msk/",
     ),
     "aws_msk_iam_sasl_signer": ("providers/msk/",),
@@ -413,6 +415,7 @@ EXECUTED = {
     "providers/topic/protobuf.py": {"google"},
     "providers/postgres/totals/writer.py": {"psycopg"},
     "providers/azure/store.py": {"azure"},
+    "providers/glue/registry.py": {"boto3", "botocore"},
     "storage/s3/store.py": {"boto3", "botocore"},
 }
 

@@ -25,12 +25,13 @@ class Pins:
     def all(self) -> dict[str, Any]:
         return {**self.stored, **self.used}
 
-    def subject(self, part: str) -> str:
-        """Return the subject of Confluent's default strategy, ``TOPIC-value`` or ``TOPIC-key``."""
+    def subject(self, part: str, form: str) -> str:
+        """Return the subject of the one topic, such as ``{topic}-{part}``, for the part ``value`` or ``key``."""
+        topic = self.topics[0] if self.topics else "TOPIC"
         if len(self.topics) != 1:
             raise ConfigurationError(
                 f"several topics ({', '.join(self.topics) or 'those of a pattern'}) have no common subject",
                 next_step=f"name the schema of the rows in the pipeline file, below decode or decode.key: "
-                f"schema: {{subject: {self.topics[0] if self.topics else 'TOPIC'}-{part}}}",
+                f"schema: {{subject: {form.format(topic=topic, part=part)}}}",
             )
-        return f"{self.topics[0]}-{part}"
+        return form.format(topic=topic, part=part)

@@ -29,6 +29,7 @@ class Provider:
     sinks: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)  # stores to which totals are copied
     stores: Mapping[str, str] = field(default_factory=dict)  # places of files, by the scheme of their addresses
+    registries: Mapping[str, str] = field(default_factory=dict)  # schema registries beside those of Confluent's API
     mechanisms: Mapping[str, str] = field(default_factory=dict)  # SASL mechanisms of connections
 
     def kinds(self) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,7 @@ class MessageDecoder(FramedDecoder):
         if self._schemas is None:
             yield group.indices, self._messages.read(group.data)
             return
-        messages, without = split_by_message(group.data)
+        messages, without = split_by_message(group.data, self._kind.message_place)
         yield (
             group.indices.take(pa.array(without, pa.int64())),
             NotDecoded("it does not say which message it is", ErrorClass.VALUE),
@@ -67,7 +67,7 @@ class MessageDecoder(FramedDecoder):
         registered = self._written(writer, "PROTOBUF")
         if isinstance(registered, str):
             return NotDecoded(registered)
-        name = message_at(registered.text, path)
+        name = message_at(registered.text, path, self._kind.message_place)
         if name is None:
             return NotDecoded(f"schema {writer} has no message at {list(path)}")
         if name == self._message:

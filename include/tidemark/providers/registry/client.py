@@ -27,6 +27,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Re
 
 from tidemark.connections.lookup import Lookup, Secret, from_environment, masked, revealed, variable_of
 from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, TidemarkError, Unavailable
+from tidemark.providers.registry.base import Registry
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
 from tidemark.text import nearest
 
@@ -51,12 +52,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class RegistryClient:
+class RegistryClient(Registry):
     """Asks one registry. ``options`` are those of the connection, by the names above, without ``url``."""
 
     url: str
     options: Mapping[str, str | Secret] = field(default_factory=dict)
     name: str = ""  # the name in messages: the connection, or the address
+
+    @property
+    def address(self) -> str:  # type: ignore[override]
+        return self.url
 
     def by_writer(self, writer: str) -> RegisteredSchema:
         """Return the schema of an id or a GUID, with its references.

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tidemark.decoders.base import NONE, REASON_LIMIT, BadRecord, Decoded, ErrorClass
 from tidemark.decoders.batch_parts import joined
-from tidemark.providers.registry.framing import RecordPart, Unframed, WriterGroup, unframe, without_frames
+from tidemark.providers.registry.framing import RecordPart, Unframed, WriterGroup, without_frames
+from tidemark.providers.registry.kind import kind_of
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.schemas import Schemas
 
@@ -43,6 +44,7 @@ class FramedDecoder(ABC):
         self._reader = RegisteredSchema.from_dict(config["reader"])
         registry = config.get("registry")
         self._schemas = Schemas(registry, config.get("schemas", {})) if registry else None
+        self._kind = kind_of(registry or {})
         self._part = RecordPart(config.get("part", RecordPart.VALUE))
 
     @property
@@ -75,7 +77,7 @@ class FramedDecoder(ABC):
         return names
 
     def _unframed(self, batch: pa.RecordBatch) -> Unframed:
-        return unframe(batch, self._part, with_message=self.with_message)
+        return self._kind.unframe(batch, self._part, with_message=self.with_message)
 
     def _named(self, group: WriterGroup) -> str:
         return f"writer {group.writer}, reader {self._reader.name}" if group.writer else ""

@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, PrivateAttr, StrictInt, model_validator
 
@@ -13,7 +13,7 @@ from tidemark.decoders.pins import Pins
 from tidemark.decoders.settings import DecodeSettings
 from tidemark.errors import ConfigurationError
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.providers.registry.registry_settings import RegistrySettings
+from tidemark.providers.registry.registry_settings import RegistryEntry
 
 if TYPE_CHECKING:
     from tidemark.providers.registry.schemas import Schemas
@@ -28,6 +28,7 @@ _OF_KEYS: Final = (
     "keys, such as those of a table without a primary key, have no current rows: leave their topic out, in a group by "
     "false below each_topic"
 )
+_UUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 class Registered(Section):
@@ -35,7 +36,9 @@ class Registered(Section):
 
     subject: str | None = Field(default=None, min_length=1, description="Its subject, such as orders-value.")
     version: StrictInt | None = Field(default=None, ge=1, description="The version; the newest without it.")
-    id: StrictInt | None = Field(default=None, ge=0, description="Its id, instead of a subject.")
+    id: Annotated[StrictInt, Field(ge=0)] | Annotated[str, Field(pattern=_UUID)] | None = Field(
+        default=None, description="Its id, instead of a subject: a number, or a UUID."
+    )
 
     @model_validator(mode="after")
     def _subject_or_id(self) -> Self:
@@ -48,8 +51,8 @@ class FramedSettings(DecodeSettings):
     """A format whose records name their schema if there is a ``registry``; without a registry all records have one
     schema."""
 
-    registry: RegistrySettings | None = Field(
-        default=None, description="Where the schemas are that records name (Confluent's framing)."
+    registry: RegistryEntry | None = Field(
+        default=None, description="Where the schemas are that records name in their frames."
     )
 
     _pinned: RegisteredSchema | None = PrivateAttr(default=None)
@@ -114,7 +117,7 @@ class FramedSettings(DecodeSettings):
     def decides_output(self) -> dict[str, Any]:
         """Return the settings that decide the rows. They say if there is a registry, but not its address."""
         settings = {name: value for name, value in super().decides_output().items() if name != "registry"}
-        return {**settings, "framed": True} if self.registry else settings
+        return {**settings, "framed": self.registry.order().get("kind", True)} if self.registry else settings
 
     def pinned_output(self) -> dict[str, Any]:
         value = {"value": self._pinned.as_dict()} if self._pinned else {}
@@ -137,7 +140,8 @@ class FramedSettings(DecodeSettings):
         return pinned
 
     def _wanted(self, schemas: "Schemas", pins: Pins, part: str) -> RegisteredSchema:
-        wanted = self.registered() or Registered(subject=pins.subject(part))
+        assert self.registry is not None, "the schema is in the registry"
+        wanted = self.registered() or Registered(subject=pins.subject(part, self.registry.subject))
         if wanted.id is not None:
             by_id = schemas.writer(str(wanted.id))
             if by_id is None:

@@ -72,7 +72,7 @@ def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = Fal
         within = pc.and_(plain, pc.is_valid(named))
         plain = pc.and_(plain, pc.is_null(named))
         indices = pc.indices_nonzero(within).cast(pa.int64())
-        for head, members in _split_by_value(named.take(indices), indices):
+        for head, members in split_by_value(named.take(indices), indices):
             writer = _writer(head)
             message = head[_length(head) :]
             if writer is None or bool(message) != with_message:
@@ -85,7 +85,7 @@ def unframe(batch: pa.RecordBatch, part: RecordPart, *, with_message: bool = Fal
     all_framed = named is None and not len(missing)
     indices = positions(len(payloads)) if all_framed else pc.indices_nonzero(plain).cast(pa.int64())
     framed = payloads if all_framed else payloads.take(indices)
-    for head, members in _split_by_value(_heads(framed), indices):
+    for head, members in split_by_value(_heads(framed), indices):
         writer = _writer(head)
         if writer is None:
             reason = f"the {part} is not framed: {_reason_of(head)}"
@@ -127,7 +127,7 @@ def _heads(payloads: pa.Array) -> pa.Array:
     return pc.if_else(with_guid, pc.binary_slice(payloads, 0, _GUID_BYTES), heads)
 
 
-def _split_by_value(heads: pa.Array, indices: pa.Array) -> Iterator[tuple[bytes, pa.Array]]:
+def split_by_value(heads: pa.Array, indices: pa.Array) -> Iterator[tuple[bytes, pa.Array]]:
     """Yield (head, the indices that have it), each head once."""
     encoded = heads.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary.to_pylist()

@@ -10,7 +10,9 @@ from typing import Any
 
 from tidemark.connections.lookup import Lookup, from_environment
 from tidemark.errors import WorkFailed
-from tidemark.providers.registry.client import RegistryClient, open_registry
+from tidemark.providers.registry.base import Registry
+from tidemark.providers.registry.client import RegistryClient
+from tidemark.providers.registry.kind import kind_of
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
 
 MOST_UNKNOWN = 1_000  # unknown ids after which a task fails: records of another format look like records with ids
@@ -27,10 +29,11 @@ class Schemas:
 
     def __init__(self, config: Mapping[str, Any], pinned: Mapping[str, Any], lookup: Lookup = from_environment) -> None:
         self._config = config
-        self._name = config.get("connection") or config["url"]
+        self._kind = kind_of(config)
+        self._name = self._kind.name(config)
         self._pinned = pinned
         self._lookup = lookup
-        self._registry: RegistryClient | None = None
+        self._registry: Registry | None = None
         self._used: dict[str, Any] = {}
         self._unknown: set[str] = set()
 
@@ -67,25 +70,26 @@ class Schemas:
         Raises ``UnknownSchema`` if it has no id and ``register`` is false.
         """
 
-        def fetch(registry: RegistryClient) -> RegisteredSchema:
+        def fetch(registry: Registry) -> RegisteredSchema:
+            assert isinstance(registry, RegistryClient), "sinks write with Confluent's framing"
             return RegisteredSchema(registry.id_of(subject, kind, text, register=register), kind, text)
 
         return self._schema(f"written {subject} {sha256(text.encode()).hexdigest()[:16]}", fetch)
 
-    def _schema(self, question: str, fetch: Callable[[RegistryClient], RegisteredSchema]) -> RegisteredSchema:
+    def _schema(self, question: str, fetch: Callable[[Registry], RegisteredSchema]) -> RegisteredSchema:
         key = f"{self._name}: {question}"
         if key not in self._used:
             raw = self._pinned.get(key)
             if raw is None:
                 if self._registry is None:
-                    self._registry = open_registry(self._config, self._lookup)
+                    self._registry = self._kind.open(self._config, self._lookup)
                 raw = fetch(self._registry).as_dict()
             self._used[key] = raw
         return RegisteredSchema.from_dict(self._used[key])
 
 
-def _ask_for_writer(registry: RegistryClient, writer: str) -> RegisteredSchema:
-    place = (registry.url, writer)
+def _ask_for_writer(registry: Registry, writer: str) -> RegisteredSchema:
+    place = (registry.address, writer)
     if place not in _FETCHED:
         _FETCHED[place] = registry.by_writer(writer)
     return _FETCHED[place]

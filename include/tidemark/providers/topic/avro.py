@@ -29,7 +29,7 @@ class AvroValues:
     """Writes rows with one schema. The caller has compared the columns with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
-        self._framing = b"\0" + schema.id.to_bytes(4, "big")
+        self._framing = b"\0" + schema.number.to_bytes(4, "big")
         self._schema = json.loads(schema.text)
         self._types = {field["name"]: _bare(_or_null(field["type"])[0]) for field in self._schema["fields"]}
 

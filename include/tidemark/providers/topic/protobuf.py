@@ -34,7 +34,7 @@ class ProtobufValues:
     """Writes rows with one schema. The caller has compared the columns with it (``problem_with``)."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
-        self._framing = b"\0" + schema.id.to_bytes(4, "big") + _FIRST_MESSAGE
+        self._framing = b"\0" + schema.number.to_bytes(4, "big") + _FIRST_MESSAGE
         self._message = GetMessageClass(_descriptor(schema))
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:

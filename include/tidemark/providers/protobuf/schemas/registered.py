@@ -18,7 +18,7 @@ def descriptor_set_of(schema: RegisteredSchema) -> bytes:
 
     Raises ``ConfigurationError`` for a text that cannot be read.
     """
-    if schema.id < 0:
+    if schema.is_of_file:
         return b64decode(schema.text)
     files: dict[str, FileDescriptorProto] = {}
     texts: list[FileDescriptorProto] = []

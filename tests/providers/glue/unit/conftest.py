@@ -1,0 +1,3 @@
+"""The fixtures of ``tests/unit``: these tests start no service."""
+
+from tests.unit.conftest import *  # noqa: F403
