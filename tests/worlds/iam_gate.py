@@ -43,7 +43,10 @@ class Wrong(Exception):
 
 
 class IamGate(socketserver.ThreadingTCPServer):
-    """A port of this machine. ``secrets``: the secret of each key; ``region``: that of the cluster."""
+    """A port of this machine. ``secrets``: the secret of each key; ``region``: that of the cluster.
+
+    Logins by a mechanism of ``refused`` are refused, as those of an identity without rights.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -51,6 +54,7 @@ class IamGate(socketserver.ThreadingTCPServer):
     def __init__(self, port: int, upstream: int, own: Identity, secrets: Mapping[str, str], region: str) -> None:
         self.upstream, self.secrets, self.region = upstream, dict(secrets), region
         self.logins: list[Login] = []
+        self.refused: set[str] = set()
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(own.certificate_file, own.key_file)
         super().__init__(("127.0.0.1", port), _Connection)
@@ -63,6 +67,8 @@ class IamGate(socketserver.ThreadingTCPServer):
         expires = datetime.fromtimestamp(made.timestamp() + int(query["X-Amz-Expires"]), UTC)
         if key_id not in self.secrets or service != "kafka-cluster" or query["Action"] != "kafka-cluster:Connect":
             raise Wrong(f"unknown key {key_id}, service {service} or action {query['Action']}")
+        if mechanism in self.refused:
+            raise Wrong("Access denied")
         if region != self.region or expires < datetime.now(UTC):
             raise Wrong(f"Access denied: signed for {region}, until {expires}")
         if _signature(query, self.secrets[key_id]) != query["X-Amz-Signature"]:

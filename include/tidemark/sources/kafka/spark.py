@@ -17,6 +17,7 @@ from tidemark.connections.lookup import masked, revealed
 from tidemark.errors import THEN_RETRY_MANIFEST, AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import java_options, named_connection
+from tidemark.kafka.mechanisms import mechanism
 from tidemark.kafka.options import AT_THE_END_MS
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order
@@ -103,10 +104,16 @@ class KafkaReader:
             )
         if not _REFUSALS.search(str(failed)):
             return None
+        brought = mechanism(revealed(self._options).get("sasl.mechanism"))
+        rights = (
+            "planning needs the right DESCRIBE on the topics, reading needs READ: kafka-acls --add --operation Read "
+            "--topic .."
+            if brought is None
+            else f"on Spark's machines: {brought.after_refusal(self._order.source.options['bootstrap_servers'])}"
+        )
         return AccessDenied(
             "Kafka does not let Spark read",
-            next_step="nothing is published; planning needs the right DESCRIBE on the topics, reading needs READ: "
-            f"kafka-acls --add --operation Read --topic ..; then: tidemark retry {self._order.pipeline_name}",
+            next_step=f"nothing is published; {rights}; then: tidemark retry {self._order.pipeline_name}",
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worlds.msk_world import CONNECTION, KEY_ID, KEYS, REGION, Msk
+from tests.worlds.topic_world import committed
 from tests.worlds.world import World
 from tidemark.errors import AccessDenied
 from tidemark.kafka.cluster import KafkaCluster
@@ -41,6 +42,18 @@ def test_a_pipeline_plans_and_reads_with_signed_tokens(msk: Msk, world: World) -
     logins = msk.gate.logins[before:]
     assert {(login.mechanism, login.key_id, login.region) for login in logins} == {("OAUTHBEARER", KEY_ID, REGION)}
     assert all(login.expires > datetime.now(UTC) + timedelta(minutes=13) for login in logins)
+
+
+def test_a_sink_writes_its_transactions_with_such_tokens(msk: Msk, world: World) -> None:
+    out = f"{world.topic}-out"
+    msk.broker.create_topic(out)
+    sink = {"connection": CONNECTION, "topic": out}
+    world.settings["sinks"] = [world.lake_entry(), {"topic": sink}]
+    world.write_pipeline()
+    world.produce(20)
+    world.ok("run", "demo")
+    world.assert_complete()
+    assert len(committed(msk.broker.bootstrap_servers, out)) == 20
 
 
 @pytest.mark.parametrize("wrong", [{"AWS_SECRET_ACCESS_KEY": "another"}, {"AWS_REGION": "us-east-1"}])
