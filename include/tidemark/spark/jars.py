@@ -128,7 +128,7 @@ def findings(folder: Path | None, further: Collection[str] = ()) -> Iterator[Fin
     ``further`` are the names of the jars that connections of pipelines need beside them.
     """
     if folder is None:
-        names = " and the ".join(connector.name for connector in connectors())
+        names = " and the ".join([*(connector.name for connector in connectors()), *sorted(further)])
         yield warning(
             "spark jars",
             f"TIDEMARK_SPARK_JARS is not set: then Spark's own class path must have the {names}",

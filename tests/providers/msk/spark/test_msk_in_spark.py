@@ -27,6 +27,7 @@ def world(
     opened.stop()
 
 
+@pytest.mark.thorough  # three starts of Spark
 def test_spark_reads_with_jar_and_rights_and_says_which_it_lacks(msk: Msk, world: World) -> None:
     world.produce(60, bad_every=20)
     refused = world.tidemark("run", "demo", spark=True)
