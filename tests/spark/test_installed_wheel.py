@@ -84,6 +84,7 @@ EXTRA_OF_EXAMPLES = {
     "iceberg.yaml": "iceberg",
     "order_changes_in_a_lake.yaml": "iceberg",
     "orders-avro.yaml": "avro",
+    "orders-glue.yaml": "avro",
     "orders_to_topic.yaml": "topic",
     "protobuf.yaml": "protobuf",
 }
@@ -219,7 +220,7 @@ def test_a_pipeline_that_needs_an_extra_is_right_with_it_and_without_it_is_told_
     assert refused.returncode == 2
     first = "iceberg" if extra == "hive" else extra  # with that installed, the next thing that lacks is told
     assert f'install it: pip install "tidemark[{first}]"' in refused.stderr
-    assert {*MODULES_OF_EXTRAS} - {*NEEDS_EXTRA} == {"airflow", "protobuf"}, "without a pipeline here"
+    assert {*MODULES_OF_EXTRAS} - {*NEEDS_EXTRA} == {"airflow", "msk", "protobuf"}, "without a pipeline here"
 
 
 def test_an_installed_wheel_does_sql_dedupe_protobuf_and_avro(installed: Callable[[str], Path], tmp_path: Path) -> None:
