@@ -18,7 +18,8 @@ LABEL = "label"
 # As sandbox/services/postgres.py sets log_line_prefix: time, process, database.
 STATEMENT = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] (\S+) LOG:  (?:statement|execute [^:]+): (.*)")
 ACTOR = re.compile(
-    r"^\S+ \S+ \S+ \[(\d+)\] (\S+) DETAIL:  Parameters: \$1 = 'airflow .* (\S+?)(?:\[\d+\])? try \d+'", re.IGNORECASE
+    r"^\S+ \S+ \S+ \[(\d+)\] (\S+) DETAIL:  Parameters: \$1 = 'airflow .* (\S+?)(?:\[\d+\])? try \d+(?: on \S+)?'",
+    re.IGNORECASE,
 )
 
 

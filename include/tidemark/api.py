@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tidemark.connections.lookup import from_environment
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.client import ManifestDatabase, on_this_machine
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, about
 from tidemark.lifecycle.context import Context, open_context
@@ -43,7 +43,7 @@ from tidemark.operations.lag import Lag
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.operations.lags import LIMIT, Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
-from tidemark.operations.status import Status
+from tidemark.operations.status import Status, worst_first
 from tidemark.operations.status import status as status_of
 from tidemark.operations.timeline import Step, Timeline
 from tidemark.operations.timeline import timeline as timeline_of
@@ -396,7 +396,7 @@ def status(
     dsn: str | None = None,
     pipelines: Path | str | None = None,
 ) -> list[Status]:
-    """Return the state of one pipeline, or of all that the database or a file knows, sorted by name.
+    """Return the state of one pipeline, or of all that the database or a file knows, the worst first, then by name.
 
     For one pipeline also return each invalid file with its name, such as a second file. A pipeline is late if more
     than ``max_lag`` offsets are not published, or if its published data ends longer ago than ``max_age``; without a
@@ -427,10 +427,11 @@ def statuses(
     known = known_pipelines(environment, database, pipeline_name, needs_files=needs_files)
     heard = answers_of_sources(database, known, connections) if source else {}
     with database.reading_ahead(known):
-        return [
+        states = [
             status_of(database, name, deployed, heard=heard.get(name), max_lag=max_lag, max_age=max_age)
             for name, deployed in known.items()
         ]
+    return sorted(states, key=worst_first)
 
 
 def known_pipelines(
@@ -518,8 +519,8 @@ def _environment(dsn: str | None, pipelines: Path | str | None) -> Environment:
 
 
 def _database(environment: Environment) -> ManifestDatabase:
-    """Open the manifest database. Its history names the operating system's user as the actor."""
-    return ManifestDatabase(environment.database(), f"python {getpass.getuser()}")
+    """Open the manifest database. Its history names the operating system's user and the machine as the actor."""
+    return ManifestDatabase(environment.database(), on_this_machine(f"python {getpass.getuser()}"))
 
 
 @contextmanager

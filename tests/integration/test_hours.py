@@ -161,6 +161,34 @@ def test_hours_and_completeness_say_what_was_read_with_them_and_is_no_row(world:
         assert ("not as rows" in printed.stdout) == (status == 3)
 
 
+def test_what_is_damaged_is_not_complete_from_its_own_time_on_until_it_is_mended(world: World) -> None:
+    send(world, at(0.5), at(0.5))
+    run(world, at(1.5))
+    send(world, at(1.6), at(1.6))
+    run(world, at(2.5))
+
+    def complete(until: datetime) -> tuple[int, str]:
+        printed = world.here("complete", "demo", "--until", until.isoformat())
+        return printed.exit_code, printed.stdout
+
+    assert [complete(until)[0] for until in (at(1.5), at(2.5))] == [0, 0]
+    file = max(world.data_paths(), key=lambda path: path.parent)
+    file.unlink()
+    assert world.here("audit", "demo").exit_code == 1
+    status, told = complete(at(2.5))
+    assert status == 4
+    assert "but its output is damaged" in told
+    assert f"{file.name} is missing" in told.replace("\n", "")
+    assert "next: tidemark" in told
+    view = json.loads(world.here("complete", "demo", "--until", at(2.5).isoformat(), "--json").stdout)
+    assert (view["published"], view["complete"], view["whole"], view["output"]) == (True, False, False, "damaged")
+    assert [problem["manifest_id"] for problem in view["damage"]] == [2]
+    assert [complete(until)[0] for until in (at(1.5), at(1.55), at(2))] == [0, 0, 4], "the row came at 1.6"
+    world.ok("replay", "demo", "--manifest", "2")
+    world.ok("audit", "demo")
+    assert [complete(until)[0] for until in (at(1.5), at(2.5))] == [0, 0]
+
+
 def test_what_a_run_that_ended_before_its_cut_has_read_is_counted_with_the_next_one(world: World) -> None:
     world.settings["kafka"] = {"slice": {"max_records": 10, "max_slices": 1}}
     world.write_pipeline()

@@ -23,11 +23,11 @@ from tidemark.operations.status import PipelineProblem, State
 
 def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> None:
     error = TooManyDeadLetters(
-        "11 of 200 records cannot be used, and max_dead_letters is 5%: 9 value: not JSON: Expecting value "
-        "(first orders-0 offset 45); 2 value: field id: absent (first orders-1 offset 7)",
+        "11 of 200 records cannot be used, and max_dead_letters is 5%: 9 records: value is not JSON: Expecting value "
+        "(first orders-0 offset 45); 2 records: field id: absent (first orders-1 offset 7)",
         next_step="nothing of this attempt is published. Look at them: tidemark peek demo --topic orders "
-        "--partition 0 --from 45; correct the schema or the producer, or raise max_dead_letters; then: tidemark retry "
-        "demo --manifest 3",
+        "--partition 0 --from 45; correct the schema or the producer, or raise max_dead_letters; then: "
+        "tidemark retry demo",
         pipeline="demo",
         manifest=3,
         attempt=2,
@@ -38,8 +38,8 @@ def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> N
     cause = cause_of_text(str(error), error.next_step, ["demo"])
     assert cause.what == "11 of 200 records cannot be used, and max_dead_letters is 5%"
     assert cause.reasons == (
-        "9 value: not JSON: Expecting value (first orders-0 offset 45)",
-        "2 value: field id: absent (first orders-1 offset 7)",
+        "9 records: value is not JSON: Expecting value (first orders-0 offset 45)",
+        "2 records: field id: absent (first orders-1 offset 7)",
         "attempt 2",
     )
     assert cause.place == "orders-0 offset 45"
@@ -51,7 +51,7 @@ def test_the_cause_stands_alone_and_reasons_place_and_commands_come_apart() -> N
         ),
         Instruction(
             "correct the schema or the producer, or raise max_dead_letters; then",
-            ("tidemark retry demo", "--manifest 3"),
+            ("tidemark retry demo",),
         ),
     )
 

@@ -7,6 +7,7 @@ from tidemark.model.reasons import (
     OTHER_REASONS,
     DeadLetterLimit,
     ReasonCount,
+    in_words,
     reasons_text,
     reasons_together,
     template,
@@ -46,7 +47,25 @@ def test_counts_of_a_reason_are_added_up_by_partition() -> None:
     assert reasons_together(parts) == (
         count("a", number=4, first=3, last=9), count("b"), count("a", partition=1)
     )  # fmt: skip
-    assert reasons_text(reasons_together(parts)) == "5 value: a (first t-0 offset 3); 1 value: b (first t-0 offset 0)"
+    assert (
+        reasons_text(reasons_together(parts)) == "5 records: a (first t-0 offset 3); 1 record: b (first t-0 offset 0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error_class", "reason", "words"),
+    [
+        ("value", "not JSON: Expecting value", "value is not JSON: Expecting value"),
+        ("value", "field id: absent", "field id: absent"),
+        ("key", "not UTF-8", "key is not UTF-8"),
+        ("key", "field id: absent", "key: field id: absent"),
+        ("event_time", "event time: field at is null", "event time: field at is null"),
+        ("transform", "transform[0].python: own.py:11: ValueError", "transform[0].python: own.py:11: ValueError"),
+        ("", OTHER_REASONS, OTHER_REASONS),
+    ],
+)
+def test_a_reason_names_the_part_of_the_record_in_words(error_class: str, reason: str, words: str) -> None:
+    assert in_words(error_class, reason) == words
 
 
 def test_however_many_reasons_there_are_so_many_are_kept_and_all_records_are_counted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemark.airflow.page.actions import DagState
 from tidemark.airflow.page.causes import cause_of_text
-from tidemark.airflow.page.pages import COLUMNS, WORST_FIRST, _folded, _numbers
+from tidemark.airflow.page.pages import COLUMNS, _folded, _numbers
 from tidemark.airflow.page.render import TEMPLATES
 from tidemark.airflow.page.runs import DrawnRun, LagLine, lag_line
 from tidemark.model.manifest import Counts, ManifestState
@@ -17,6 +17,7 @@ from tidemark.operations.status import (
     group_of,
     own_problems,
     shared_causes,
+    worst_first,
 )
 from tidemark.views.pipelines import PipelineView
 
@@ -45,7 +46,7 @@ WRONG = {
         ),
         (
             "nothing of this attempt is published. Look at them: tidemark peek {} --topic orders --partition 3 --from "
-            "88213; correct the schema, then: tidemark retry {} --manifest 318"
+            "88213; correct the schema, then: tidemark retry {}"
         ),
     ),
     State.DAMAGED: (
@@ -129,7 +130,7 @@ def runs_of(view: PipelineView) -> tuple[list[DrawnRun], LagLine | None]:
 
 def list_page(views: Sequence[PipelineView]) -> str:
     """The page as Airflow serves it."""
-    views = sorted(views, key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
+    views = sorted(views, key=worst_first)
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
     numbers = {view.pipeline_name: _numbers(view) for view in views}
@@ -142,6 +143,6 @@ def list_page(views: Sequence[PipelineView]) -> str:
         "shared": shared, "problems": problems, "pipelines": views, "first_plans": {}, "known": len(views),
         "wrong": sum(map(bool, problems.values())), "homes": homes,
         "dags": {dag: DagState(paused=False, next_run=NOW + HOUR) for dag in homes.values()},
-        "name": "", "state": "", "states": WORST_FIRST, "root": "/tidemark", "airflow": "",
+        "name": "", "state": "", "states": list(State), "root": "/tidemark", "airflow": "",
     }  # fmt: skip
     return TEMPLATES.get_template("pipelines.html").render(**values)

@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 MOUNT = "/tidemark"
 LINKED = 3  # manifests that the note of a DAG run links to; each takes 80 of its 1,000 characters
-ACTOR = re.compile(r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>[\w.-]+?)(?:\[(?P<map>\d+)\])? try (?P<number>\d+)")
+ACTOR = re.compile(
+    r"airflow (?P<dag>\S+) (?P<run>.+) (?P<task>[\w.-]+?)(?:\[(?P<map>\d+)\])? try (?P<number>\d+)(?: on \S+)?"
+)
 
 
 def airflow_address() -> str:

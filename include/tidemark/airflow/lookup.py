@@ -10,7 +10,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from tidemark.connections import lookup as connections
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.client import ManifestDatabase, on_this_machine
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, about
 from tidemark.lifecycle.context import Context, open_context
@@ -76,7 +76,7 @@ def database_of(task: Any) -> ManifestDatabase:
     instance = task["ti"]
     mapped = f"[{instance.map_index}]" if instance.map_index is not None and instance.map_index >= 0 else ""
     actor = f"airflow {instance.dag_id} {instance.run_id} {instance.task_id}{mapped} try {instance.try_number}"
-    return ManifestDatabase(Environment.from_variables().database(), actor)
+    return ManifestDatabase(Environment.from_variables().database(), on_this_machine(actor))
 
 
 @contextmanager

@@ -333,7 +333,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             raise WorkFailed(
                 "Airflow ended this task, and Spark with it: the task was marked or cleared, or its worker was stopped",
                 next_step="nothing is published; clear the task to do the manifest, or: "
-                f"tidemark retry {pipeline_name} --manifest {manifest_id}",
+                f"tidemark retry {pipeline_name}",
                 pipeline=pipeline_name,
                 manifest=manifest_id,
             ) from None

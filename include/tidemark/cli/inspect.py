@@ -36,7 +36,7 @@ from tidemark.model.manifest import ALL_MANIFESTS, COUNTED, Manifest, ManifestSe
 from tidemark.model.problem import Problem
 from tidemark.operations.audit import audit as find_differences
 from tidemark.operations.audit import audit_between, compared_and_kept
-from tidemark.operations.complete import completeness
+from tidemark.operations.complete import Completeness, completeness
 from tidemark.operations.hours import hours as hours_of
 from tidemark.operations.lag import lag as measure_lag
 from tidemark.pipeline.group import Group
@@ -49,6 +49,7 @@ from tidemark.views.pipelines import decision_views
 
 commands = Commands()
 WITH_LOSSES = 3  # the exit status: all is published, but some records became no rows, or their output was given up
+WITH_DAMAGE = 4  # the exit status: all is published, but some of it is damaged, or an audit found more than it kept
 PAGE = 50  # manifests in a table: two or three screens
 
 
@@ -189,8 +190,8 @@ def status(
 ) -> None:
     """Say which pipelines need you; exit 1 when one does.
 
-    One word for each pipeline, the worst first: blocked, lost, failed (the last try of a plan, a manifest or a close),
-    damaged (a plan, an adopt or an audit found it), dead letters (at least half of the newest records), stale (all of
+    One word for each pipeline, the worst first: damaged (a plan, an adopt or an audit found it), blocked, lost, failed
+    (the last try of a plan, a manifest or a close), dead letters (at least half of the newest records), stale (all of
     the newest rows were older than those in the table), late, unknown (a source does not answer, a file is missing).
     Each has a reason and a next step. The other pipelines are retrying (Airflow makes the next try), working, waiting,
     never planned or ok. Offsets that were given up are counted, and change no state. Without PIPELINE: all of the
@@ -237,8 +238,9 @@ def complete(
 ) -> None:
     """Say whether all before a time is published; exit 1 if not.
 
-    Compares all runs and each sink. Exit 3 if all is published, but with dead letters or losses. TIME is the time of a
-    cut, not of events: a record that arrives later belongs to a later run.
+    Compares all runs and each sink. Exit 4 if all is published, but an audit or a plan has found damage in it; exit 3
+    if it has dead letters or losses. TIME is the time of a cut, not of events: a record that arrives later belongs to a
+    later run.
     """
     if group := group_named(command.obj, pipeline_name):
         with _of_members(command.obj, group, every_topic=True) as members:
@@ -246,13 +248,20 @@ def complete(
                 each.pipeline_name: completeness(each, with_zone(until), since and with_zone(since)) for each in members
             }
             output.completeness_of_members(by_name, as_json)
-        views = by_name.values()
-        whole, published = all(view.whole for view in views), bool(views) and all(view.complete for view in views)
-        command.exit(0 if published and whole else WITH_LOSSES if published else 1)
+        command.exit(max(map(_status_of, by_name.values()), key=WORST_LAST.index, default=1))
     with opened(command.obj, pipeline_name) as context:
         view = completeness(context, with_zone(until), with_zone(since) if since else None)
     output.completeness(view, as_json, pipeline_name)
-    command.exit(0 if view.whole else WITH_LOSSES if view.complete else 1)
+    command.exit(_status_of(view))
+
+
+def _status_of(view: Completeness) -> int:
+    if not view.published:
+        return 1
+    return 0 if view.whole else WITH_LOSSES if view.complete else WITH_DAMAGE
+
+
+WORST_LAST = 0, WITH_LOSSES, WITH_DAMAGE, 1
 
 
 @commands.command()

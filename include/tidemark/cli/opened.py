@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tidemark.airflow import shell
 from tidemark.cli import log
 from tidemark.connections.lookup import from_environment, put_in_environment
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.client import ManifestDatabase, on_this_machine
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, NotFound, TidemarkError, Unavailable, about
 from tidemark.lifecycle import events
@@ -140,7 +140,7 @@ def _is_missing(conn_id: str) -> bool:
 
 def database_of(environment: Environment) -> ManifestDatabase:
     """Open a connection to the manifest database, acting as this user."""
-    return ManifestDatabase(environment.database(), f"cli {getpass.getuser()}")
+    return ManifestDatabase(environment.database(), on_this_machine(f"cli {getpass.getuser()}"))
 
 
 @contextmanager

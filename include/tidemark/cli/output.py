@@ -456,8 +456,9 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
     if view.run_key is None:
         furthest = f": the furthest planned up to {view.planned_up_to.isoformat()}" if view.planned_up_to else ""
         echo(f"no run has planned up to {until} yet{furthest}")
-    elif view.complete:
-        echo(f"everything before {until} is published (run {view.run_key} says so)")
+    elif view.published:
+        damaged = "" if view.complete else f", but its output is {view.output}"
+        echo(f"everything before {until} is published (run {view.run_key} says so){damaged}")
         counted = view.without_rows.described()
         since = f" of what came since {view.since.isoformat()}" if view.since else ""
         if counted:
@@ -474,6 +475,10 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
         as_table("not published", ("manifest", "state", "sink", "offsets"), rows)
     for covered in view.lost:
         echo(f"lost: {covered}")
+    for problem in view.damage:
+        echo(f"damaged: {problem}")
+    if view.output is State.UNKNOWN:
+        note(f"an audit found more than it kept; all of it: tidemark audit {pipeline_name}")
     if any(part.state is not ManifestState.DONE for part in view.missing):
         note(f"next: tidemark retry {pipeline_name}")
     for manifest_id in sorted({part.manifest_id for part in view.missing if part.state is ManifestState.BLOCKED}):

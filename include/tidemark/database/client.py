@@ -1,5 +1,6 @@
 """The client of the manifest database: one session, and a part for each subject."""
 
+import socket
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Self
@@ -23,6 +24,11 @@ from tidemark.database.success_files import SuccessFiles
 from tidemark.database.targets import Targets
 from tidemark.database.tasks import Tasks
 from tidemark.database.watch import SessionWatch
+
+
+def on_this_machine(who: str) -> str:
+    """Return an actor for the history with the name of this machine: ``cli anna on worker-3``."""
+    return f"{who} on {socket.gethostname()}"
 
 
 class ManifestDatabase(NamedStatements):

@@ -8,6 +8,7 @@ from tidemark.database.statements import Part, Row
 from tidemark.errors import NotFound
 from tidemark.model.manifest import (
     ALL_MANIFESTS,
+    AttemptProcess,
     Counts,
     Manifest,
     ManifestSelection,
@@ -214,8 +215,15 @@ def _manifest(row: Row) -> Manifest:
         publications=tuple(_publication(raw) for raw in columns.pop("publications")),
         unfilled=tuple(columns.pop("unfilled")),
         given_up=tuple(columns.pop("given_up")),
+        process=_process(columns.pop("process")),
         **columns,
     )
+
+
+def _process(raw: Row | None) -> AttemptProcess | None:
+    if raw is None:
+        return None
+    return AttemptProcess(raw["actor"], *(datetime.fromisoformat(raw[when]) for when in ("started_at", "seen_at")))
 
 
 def _publication(raw: Row) -> Publication:

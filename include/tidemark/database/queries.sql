@@ -442,6 +442,19 @@ WHERE CASE WHEN %(run_id)s::bigint IS NULL THEN true
            WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
 ORDER BY manifest_id, topic, partition, start_offset, sink;
 
+-- name: parts_of_manifests
+-- Ranges of these manifests below the ends of a run, which are those of "unpublished_parts".
+SELECT r.manifest_id, CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS generation_end,
+       c.topic, c.topic_id, c.partition, r.start_offset, least(r.end_offset, e.end_offset) AS end_offset
+FROM manifest m
+JOIN manifest_range r ON r.manifest_id = m.id
+JOIN chain c ON c.id = r.chain_id
+LEFT JOIN run_end e ON e.run_id = %(run_id)s AND e.chain_id = c.id
+WHERE m.id = ANY (%(ids)s)
+  AND CASE WHEN %(run_id)s::bigint IS NULL THEN true
+           WHEN e.run_id IS NULL THEN m.run_id < %(run_id)s ELSE r.start_offset < e.end_offset END
+ORDER BY manifest_id, topic, partition, start_offset;
+
 -- name: lost_parts
 SELECT CASE WHEN c.retired_at IS NOT NULL THEN generation_end(c.id) END AS generation_end,
        c.topic, c.topic_id, c.partition, r.start_offset,
@@ -524,12 +537,20 @@ SELECT accept_loss(%(chain_id)s, %(start)s, %(end)s) AS id;
 -- name: extend_back
 SELECT extend_back(%(chain_id)s, %(anchor)s);
 
+-- name: seen_manifests
+-- A part of the two statements below: manifests, and the process of an attempt that has not ended.
+SELECT v.*, process.seen AS process FROM manifest_view v
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('actor', a.actor, 'started_at', a.started_at, 'seen_at', coalesce((
+               SELECT max(e.at) FROM event e WHERE e.manifest_id = v.id AND e.actor = a.actor), a.started_at)) AS seen
+    FROM attempt a WHERE v.state = 'running' AND a.manifest_id = v.id AND a.attempt = v.attempt) process ON true
+
 -- name: manifests
-SELECT * FROM manifest_view
-WHERE (%(pipeline_name)s::text IS NULL OR pipeline = %(pipeline_name)s)
-  AND (%(states)s::text[] IS NULL OR state::text = ANY (%(states)s))
-  AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
-ORDER BY id;
+-- include: seen_manifests
+WHERE (%(pipeline_name)s::text IS NULL OR v.pipeline = %(pipeline_name)s)
+  AND (%(states)s::text[] IS NULL OR v.state::text = ANY (%(states)s))
+  AND (%(ids)s::bigint[] IS NULL OR v.id = ANY (%(ids)s))
+ORDER BY v.id;
 
 -- name: chosen_manifests
 -- A part of the four statements below: manifests with ids in [first_id, end_id), or in order of time those behind one.
@@ -586,7 +607,7 @@ SELECT count(*) AS manifests FROM (
 
 -- name: undone
 -- Uses an index that has only these manifests; the array is made first.
-SELECT * FROM manifest_view v
+-- include: seen_manifests
 WHERE v.id = ANY (ARRAY(SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state <> 'done'))
 ORDER BY v.id;
 

@@ -87,6 +87,10 @@ class Ranges(Part):
         sink, offsets."""
         return self._sql.rows("unpublished_parts", pipeline_name=pipeline_name, sinks=list(sinks), run_id=run_id)
 
+    def of_manifests(self, ids: Sequence[int], run_id: int | None) -> list[Row]:
+        """Return the ranges of these manifests below the ends of a run (None: all): manifest, offsets."""
+        return self._sql.rows("parts_of_manifests", ids=list(ids), run_id=run_id)
+
     def lost(self, pipeline_name: str, run_id: int | None) -> list[Row]:
         """Return the lost ranges below the ends of a run (None: all)."""
         return self._sql.rows("lost_parts", pipeline_name=pipeline_name, run_id=run_id)

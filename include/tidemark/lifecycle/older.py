@@ -64,7 +64,7 @@ def unfinished_lines(context: Context, older: Sequence[Manifest], taken: Collect
 def described(manifest: Manifest) -> str:
     """Return which manifest of which run this is, its state, and the first line of its error."""
     state = {
-        ManifestState.RUNNING: "running, its process is alive" if manifest.alive else "running, its process is dead",
+        ManifestState.RUNNING: "running, its process is alive" if manifest.alive else manifest.death,
         ManifestState.DONE: "a replay has reached only some sinks",
     }.get(manifest.state, manifest.state.value)
     ranges = map(str, manifest.ranges[:3])
@@ -87,8 +87,7 @@ def commands(manifests: Sequence[Manifest]) -> list[str]:
     """Return the commands that finish these manifests of one pipeline; a blocked one is released by its id."""
     blocked = [manifest for manifest in manifests if manifest.state is ManifestState.BLOCKED]
     others = [manifest for manifest in manifests if manifest.state is not ManifestState.BLOCKED]
-    every = [f"tidemark retry {others[0].pipeline_name}"] if others else []
-    return every + [f"tidemark retry {manifest.pipeline_name} --manifest {manifest.id}" for manifest in blocked[:NAMED]]
+    return [manifest.retry for manifest in (*others[:1], *blocked[:NAMED])]
 
 
 def refuse_older(older: Sequence[Manifest]) -> None:

@@ -232,12 +232,28 @@ class KnownSink:
 
 
 @dataclass(frozen=True)
+class AttemptProcess:
+    """The process of an attempt that has not ended: who ran it on which machine (``actor``), and when it was last seen:
+    its last entry in the history.
+    """
+
+    actor: str
+    started_at: datetime
+    seen_at: datetime
+
+    def __str__(self) -> str:
+        started, seen = (f"{when:%Y-%m-%d %H:%M:%S}" for when in (self.started_at, self.seen_at))
+        return f"{self.actor}, started {started}, last seen {seen} UTC"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A manifest as the database knows it; ``attempt`` is the number of the newest attempt (0 = never started).
 
     ``alive`` says whether the process of that attempt is running. ``unfilled`` names the known sinks without a
     publication of a done manifest: they were added later, or are not in the pipeline file. ``retry_at`` is the latest
-    time at which Airflow tries a failed one again; None: it does not.
+    time at which Airflow tries a failed one again; None: it does not. ``process`` is that of a running one, dead or
+    alive.
     """
 
     id: int
@@ -258,6 +274,12 @@ class Manifest:
     dag_run: str | None = field(default=None, metadata=NOT_IN_JSON)  # the newest DAG run that had to process it
     retry_at: datetime | None = None
     silent: str | None = field(default=None, metadata=NOT_IN_JSON)  # the source that did not answer, so that it failed
+    process: AttemptProcess | None = field(default=None, metadata=NOT_IN_JSON)
+
+    @property
+    def death(self) -> str:
+        """Return the sentence about the dead process of a running manifest: its machine, and when it was last seen."""
+        return f"the process of attempt {self.attempt} is dead: {self.process}"
 
     def published(self, sink: str) -> Publication | None:
         return next((publication for publication in self.publications if publication.sink == sink), None)

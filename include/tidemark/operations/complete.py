@@ -1,8 +1,8 @@
 """Checks that everything before a time is published: over all runs, and for each sink.
 
 The time is compared with cuts, not with event times. The manifest database answers: everything below the ends of the
-first run that planned up to the time or past it must be published. Only if that run went past the time and something is
-missing, the source is asked for the offsets of the time.
+first run that planned up to the time or past it must be published, and no damage of it may be known. Only if that run
+went past the time and something is missing or damaged, the source is asked for the offsets of the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,9 @@ from tidemark.lifecycle.context import Context
 from tidemark.model.json_values import INLINE, in_json
 from tidemark.model.manifest import ManifestState, WithoutRows
 from tidemark.model.offsets import Range, TopicPartition
+from tidemark.model.problem import Problem
+from tidemark.operations.known_damage import Damage
+from tidemark.operations.status import State
 from tidemark.planner import CLOCK_TOLERANCE
 
 BEGIN = datetime(1, 1, 2, tzinfo=UTC)
@@ -40,8 +43,13 @@ class Completeness:
 
     ``lost`` offsets are before the time too. Nothing can publish them, so they do not make it incomplete.
     ``without_rows`` counts records that became no rows: those after ``since`` that the answering run or an earlier one
-    read. ``given_up`` are the sinks whose missing output of this time was accepted. ``whole`` means complete without
-    dead letters, losses and output that was given up.
+    read. ``given_up`` are the sinks whose missing output of this time was accepted.
+
+    ``output`` is damaged if something is wrong with what is published of before the time: ``damage`` names the first
+    thing of each manifest. It is unknown if an audit found more than it kept, and else ok, as of an event hour.
+
+    ``complete`` means ``published`` (nothing is missing) and ok. ``whole`` means complete without dead letters, losses
+    and output that was given up.
     """
 
     until: datetime
@@ -52,11 +60,18 @@ class Completeness:
     since: datetime | None
     without_rows: WithoutRows
     given_up: tuple[str, ...]
+    output: State
+    damage: tuple[Problem, ...]
+
+    @property
+    @in_json
+    def published(self) -> bool:
+        return self.run_key is not None and not self.missing
 
     @property
     @in_json
     def complete(self) -> bool:
-        return self.run_key is not None and not self.missing
+        return self.published and self.output is State.OK
 
     @property
     @in_json
@@ -76,9 +91,12 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
     run_id = run["id"] if run else None
     missing = database.ranges.unpublished(pipeline_name, sinks, run_id)
     lost = database.ranges.lost(pipeline_name, run_id)
-    if missing and run is not None and run["planned_up_to"] > until:
-        stops = _stops(context, [place_from(row) for row in (*missing, *lost)], until)
-        missing, lost = _before(missing, stops), _before(lost, stops)
+    damage = Damage.of_pipeline(database, pipeline_name)
+    damaged = database.ranges.of_manifests(list(damage.of_manifest), run_id) if damage.of_manifest else []
+    if (missing or damaged) and run is not None and run["planned_up_to"] > until:
+        stops = _stops(context, [place_from(row) for row in (*missing, *lost, *damaged)], until)
+        missing, lost, damaged = _before(missing, stops), _before(lost, stops), _before(damaged, stops)
+    manifests = sorted({row["manifest_id"] for row in damaged})
     since = since or database.runs.planned_before(pipeline_name, until)
     [without_rows] = database.hours.without_rows(pipeline_name, [(since or BEGIN, until)]) if run else [WithoutRows()]
     answers = run or database.runs.newest(pipeline_name) or {"planned_up_to": None}
@@ -93,6 +111,8 @@ def completeness(context: Context, until: datetime, since: datetime | None = Non
         since,
         without_rows,
         database.hours.given_up(pipeline_name, since or BEGIN, until) if run else (),
+        State.UNKNOWN if damage.unnamed and not manifests else damage.output(manifests),
+        damage.problems(manifests),
     )
 
 

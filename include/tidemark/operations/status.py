@@ -36,13 +36,13 @@ MOST_DEAD = 0.5  # the share of dead letters from which on the newest manifests 
 
 class State(StrEnum):
     """The one word for the state of a pipeline, the worst first. Up to ``UNKNOWN`` you must look, and each of these can
-    be the kind of a ``PipelineProblem``.
+    be the kind of a ``PipelineProblem``. What readers see is wrong while it is damaged; the others only delay it.
     """
 
+    DAMAGED = "damaged"  # a plan, an adopt or an audit has found that a sink differs from its publications
     BLOCKED = "blocked"
     LOST = "lost"  # retention removed offsets before they were planned, and you have not decided yet
     FAILED = "failed"  # the last try of a plan, a manifest or a close ended with an error, and nothing repeats it
-    DAMAGED = "damaged"  # a plan, an adopt or an audit has found that a sink differs from its publications
     DEAD_LETTERS = "dead letters"  # most of the newest records became dead letters
     STALE = "stale"  # the newest manifest has changed no row of the table: its rows were older
     LATE = "late"
@@ -308,6 +308,11 @@ def status(
         unseen=_unseen(pipeline, heard, max_age),
         planned=planned_at["last"] is not None,
     )
+
+
+def worst_first(status: Status) -> tuple[int, str]:
+    """Return the key by which every list of pipelines is sorted."""
+    return tuple(State).index(status.state), status.pipeline_name
 
 
 def group_of(pipeline_name: str) -> str | None:

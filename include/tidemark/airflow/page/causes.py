@@ -132,7 +132,7 @@ def cause_of_reason(manifest: Manifest, next_step: str | None = None, names: Col
 def _without_reason(manifest: Manifest) -> str:
     match manifest.state:
         case ManifestState.RUNNING:
-            return f"the process of attempt {manifest.attempt} is dead"
+            return manifest.death
         case ManifestState.DONE:
             return "a replay has reached only some sinks"
     return "no attempt has been started" if not manifest.attempt else f"attempt {manifest.attempt} is not finished"

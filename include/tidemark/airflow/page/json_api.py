@@ -23,6 +23,7 @@ from tidemark.airflow.page.access import (
 from tidemark.model.event_hours import HourSelection
 from tidemark.model.json_values import json_value
 from tidemark.model.manifest import ManifestSelection, ManifestState
+from tidemark.operations.status import worst_first
 from tidemark.operations.timeline import Step
 from tidemark.operations.timeline import timeline as timeline_of
 from tidemark.times.moments import in_utc
@@ -56,7 +57,7 @@ def openapi(request: Request) -> dict[str, Any]:
 @router.get("/pipelines", dependencies=[LOGGED_IN])
 def pipelines(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
     """Return the pipelines whose DAG you may read: status, manifests by state, lag."""
-    return answer([view for view, _ in content.pipelines_of(database, listed, failed)])
+    return answer(sorted((view for view, _ in content.pipelines_of(database, listed, failed)), key=worst_first))
 
 
 @router.get("/unplanned", dependencies=[LOGGED_IN])

@@ -63,7 +63,15 @@ from tidemark.model.manifest import COUNTED, ManifestSelection, ManifestState
 from tidemark.model.problem import Problem
 from tidemark.operations.hours import Hour
 from tidemark.operations.peek import RecordSelection
-from tidemark.operations.status import PipelineProblem, State, group_of, members_in_short, own_problems, shared_causes
+from tidemark.operations.status import (
+    PipelineProblem,
+    State,
+    group_of,
+    members_in_short,
+    own_problems,
+    shared_causes,
+    worst_first,
+)
 from tidemark.operations.timeline import Step, timeline
 from tidemark.pipeline.each_topic import split_name
 from tidemark.views.lanes import WITH_LETTERS
@@ -79,7 +87,6 @@ MOST_CAUSES = 10  # of a pipeline on its page
 MOST_OK = 12  # rows of the list that are ok: more of them are one row
 LETTERS = 20  # dead letters on their page
 RECORDS = 20  # of a peek, unless another number is asked for
-WORST_FIRST = tuple(State)
 LAST_HOUR = datetime.max.replace(tzinfo=UTC) - HOUR
 ASSETS = {
     "page.css": "text/css",
@@ -114,8 +121,7 @@ def pipelines(
     A cause that keeps several pipelines from ``ok`` is shown once, above all. Healthy members of a group are one row
     that opens, unless a filter selects some of them.
     """
-    views = [view for view, _ in content.pipelines_of(database, listed, failed)]
-    views.sort(key=lambda view: (WORST_FIRST.index(view.state), view.pipeline_name))
+    views = sorted((view for view, _ in content.pipelines_of(database, listed, failed)), key=worst_first)
     homes = {name: dag_of(name, tasks) for name in listed}
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
@@ -138,7 +144,7 @@ def pipelines(
         "pipelines": shown,
         "first_plans": first_plans,
         "known": len(views), "wrong": sum(map(bool, problems.values())),
-        "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": WORST_FIRST,
+        "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": list(State),
     }  # fmt: skip
     return page(request, "pipelines.html", values)
 
