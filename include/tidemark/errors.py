@@ -30,9 +30,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-# The end of a next step after which a retry succeeds. ``about`` fills in the names.
+# The end of a next step after which a retry succeeds. ``about`` fills in the names. It finishes all manifests that are
+# not blocked; a blocked one, and only that, must be named.
 THEN_RETRY = "; then: tidemark retry {pipeline}"
-THEN_RETRY_MANIFEST = "; then: tidemark retry {pipeline} --manifest {manifest}"
+THEN_RETRY_BLOCKED = "; then: tidemark retry {pipeline} --manifest {manifest}"
 
 _RETRY = re.compile(THEN_RETRY.replace("{pipeline}", r"\S+(?: --manifest \S+)?$"))
 _ADDRESSES = ("bootstrap_servers", "server")  # keys of the context

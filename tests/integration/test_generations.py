@@ -316,7 +316,7 @@ def test_a_topic_gets_what_lies_below_a_cut_before_what_came_after_it(make_topic
     world.ok("plan", "demo")  # the ten after the cut
     refused = world.here("retry", "demo", "--manifest", "2")
     assert refused.exit_code == 1
-    assert "finish it first: tidemark retry demo --manifest 1" in refused.stderr
+    assert "finish it first: tidemark retry demo" in refused.stderr
     assert world.seen() == Counter()
     world.ok("retry", "demo", "--manifest", "1")
     world.ok("retry", "demo", "--manifest", "2")

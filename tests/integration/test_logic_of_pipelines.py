@@ -123,7 +123,7 @@ def test_on_error_fail_names_transform_file_line_and_offset(make_world: MakeWorl
         refused = world.here(*words)
         assert refused.exit_code == 1
         assert "correct the code, try it with: tidemark peek demo" in refused.stderr, words
-        assert ("; then: tidemark retry demo --manifest 1\n" in refused.stderr) == (words[0] == "retry")
+        assert ("; then: tidemark retry demo\n" in refused.stderr) == (words[0] == "retry")
         assert "{" not in refused.stderr
     write(world, {"code/prices.py": "def check(batch):\n    return batch\n"})
     world.ok("peek", "demo")

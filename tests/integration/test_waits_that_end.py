@@ -76,7 +76,7 @@ def test_a_target_that_does_not_keep_what_it_confirms_is_named(
         [manifest] = context.database.manifests.find("demo")
         with pytest.raises(WorkFailed, match="does not show what was written there: evidence missing after") as named:
             Publisher(context).settle(manifest, context.sinks[0], manifest.attempt)
-        assert named.value.next_step.endswith("tidemark retry demo --manifest 1")
+        assert named.value.next_step.endswith("tidemark retry demo")
     world.ok("retry", "demo", "--manifest", "1")
     assert record.exists()
 

@@ -40,8 +40,7 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
             raise Unavailable(
                 "the source did not return the first record of a range in time: transform.dedupe.within needs its "
                 "timestamp",
-                next_step="check that the source answers, then: tidemark retry "
-                f"{context.pipeline_name} --manifest {manifest.id}",
+                next_step=f"check that the source answers, then: tidemark retry {context.pipeline_name}",
                 **covered.context,
             )
         record = first[covered.at, covered.start]
@@ -51,7 +50,7 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
         if record.stamped_at is None or record.stamped_at < EPOCH:
             continue
         since = record.stamped_at - max(spans)
-        start = max(floor, _begin(context, manifest, covered, floor, since))
+        start = max(floor, _begin(context, covered, floor, since))
         if start < covered.start:
             before.append(replace(covered, start=start, end=covered.start))
     return tuple(before)
@@ -70,7 +69,7 @@ def _part_in_log(lost: Row) -> tuple[int, int]:
     return start, end if generation_end is None else min(end, generation_end)
 
 
-def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, since: datetime) -> int:
+def _begin(context: Context, covered: Range, floor: int, since: datetime) -> int:
     """Return the offset of the first record that is not older than ``since``."""
     source = context.source
     answer = source.offsets_at([covered.at], since)[covered.at]
@@ -84,6 +83,6 @@ def _begin(context: Context, manifest: Manifest, covered: Range, floor: int, sin
         f"dedupe looks back to {since:%Y-%m-%d %H:%M:%S} UTC, and retention took records of that time: offsets "
         f"[{floor}, {log_start}) are gone, and {log_start} was written {rounded_duration(first - since)} later",
         next_step="nothing changes: what is published stays. Let the source keep records for longer than within; for "
-        f"this manifest write a shorter within, then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+        f"this manifest write a shorter within, then: tidemark retry {context.pipeline_name}",
         **covered.context,
     )

@@ -364,7 +364,7 @@ class Publisher:
             f"{sink.target} does not show what was written there: {judged.verdict} after it was mended "
             f"{attempt + MENDED_AGAIN} times",
             next_step="nothing is lost; find out why the target does not keep what it confirms, then: tidemark retry "
-            f"{self.context.pipeline_name} --manifest {manifest.id}",
+            f"{self.context.pipeline_name}",
             manifest=manifest.id,
             sink=sink.name,
         )

@@ -25,17 +25,17 @@ def sort_by_turn(context: Context, own: Sequence[Manifest], taken: Sequence[Mani
 
 def refuse_before_turn(context: Context, sink: Sink, manifest: Manifest) -> None:
     """Raise ``WorkFailed`` if a manifest with earlier records lacks its output and has no live attempt."""
-    _refuse(context, sink, manifest, _earlier(context, sink, manifest))
+    _refuse(sink, manifest, _earlier(context, sink, manifest))
 
 
-def _refuse(context: Context, sink: Sink, manifest: Manifest, manifests: Sequence[Manifest]) -> None:
+def _refuse(sink: Sink, manifest: Manifest, manifests: Sequence[Manifest]) -> None:
     for earlier in manifests:
         if not earlier.alive:
             raise WorkFailed(
                 f"manifest {earlier.id}, which is {earlier.state}, has earlier records of the same partitions, and "
                 f"{sink.target} keeps their order",
-                next_step=f"nothing was put there; finish it first: tidemark retry {context.pipeline_name} --manifest "
-                f"{earlier.id}; then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+                next_step="nothing was put there; finish it first: "
+                + "; then: ".join(dict.fromkeys([earlier.retry, manifest.retry])),
                 manifest=manifest.id,
                 sink=sink.name,
             )
@@ -45,12 +45,12 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
     """Wait until every earlier record is published in the sink; raises as ``refuse_before_turn`` and as ``fence``."""
     deadline = time.monotonic() + WAIT_S
     while earlier := _earlier(context, sink, manifest):
-        _refuse(context, sink, manifest, earlier)
+        _refuse(sink, manifest, earlier)
         fence()
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"waited {WAIT_S:.0f} s for manifest {earlier[0].id}, which has earlier records and is still at work",
-                next_step=f"wait for it; then: tidemark retry {context.pipeline_name} --manifest {manifest.id}",
+                next_step=f"wait for it; then: {manifest.retry}",
                 manifest=manifest.id,
                 sink=sink.name,
             )

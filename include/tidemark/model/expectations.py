@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from tidemark.errors import THEN_RETRY_MANIFEST, Blocked
+from tidemark.errors import THEN_RETRY_BLOCKED, Blocked
 from tidemark.model.reasons import DeadLetterLimit
 
 EXAMPLES = 3
@@ -109,5 +109,5 @@ def check_expectations(
             "; ".join(wrong),
             next_step="nothing of the manifest is published. Look at the rows: tidemark peek {pipeline}; then "
             "correct the condition or the rows in the pipeline file, or publish them as they are: tidemark accept "
-            "expectation {pipeline} --manifest {manifest} --why TEXT" + THEN_RETRY_MANIFEST,
+            "expectation {pipeline} --manifest {manifest} --why TEXT" + THEN_RETRY_BLOCKED,
         )

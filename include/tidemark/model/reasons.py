@@ -11,7 +11,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from tidemark.errors import THEN_RETRY_MANIFEST, TooManyDeadLetters
+from tidemark.errors import THEN_RETRY, TooManyDeadLetters
+from tidemark.model.manifest import count_of
 
 COUNTED_REASONS = 100  # per task or manifest; records with further reasons are counted as OTHER_REASONS
 OTHER_REASONS = "other reasons"
@@ -93,7 +94,7 @@ def reasons_together(counts: Iterable[ReasonCount]) -> tuple[ReasonCount, ...]:
 
 
 def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
-    """Return the counts by reason over all partitions for a message: ``90 value: field id: absent (first t-0 offset
+    """Return the counts by reason over all partitions for a message: ``90 records: field id: absent (first t-0 offset
     7)``."""
     by_reason: dict[tuple[str, str], ReasonCount] = {}
     for count in counts:
@@ -102,12 +103,21 @@ def reasons_text(counts: Iterable[ReasonCount], most: int = 5) -> str:
         by_reason[key] = count if known is None else replace(known, count=known.count + count.count)
     ordered = sorted(by_reason.values(), key=lambda count: -count.count)
     texts = [
-        f"{count.count:,} {f'{count.error_class}: ' if count.error_class else ''}{count.reason} "
+        f"{count_of(count.count, 'record')}: {in_words(count.error_class, count.reason)} "
         f"(first {count.topic}-{count.partition} offset {count.first})"
         for count in ordered[:most]
     ]
     more = f"; {len(ordered) - most} more reasons" if len(ordered) > most else ""
     return "; ".join(texts) + more
+
+
+def in_words(error_class: str, reason: str) -> str:
+    """Return which part of a record is bad, and why: ``value is not JSON``. That a field is of the value goes without
+    saying."""
+    part = error_class.replace("_", " ")
+    if reason.startswith("not ") and part:
+        return f"{part} is {reason}"
+    return reason if part in ("", "value") or part in reason.partition(":")[0] else f"{part}: {reason}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ def too_many_dead_letters(
         f"{what}, and max_dead_letters is {limit}: {reasons_text(reasons)}",
         next_step="nothing of this attempt is published. Look at them: tidemark peek {pipeline} "
         f"--topic {most.topic} --partition {most.partition} --from {most.first}; correct the schema or the producer, "
-        "or raise max_dead_letters" + THEN_RETRY_MANIFEST,
+        "or raise max_dead_letters" + THEN_RETRY,
         topic=most.topic,
         partition=most.partition,
         offset=most.first,

@@ -183,7 +183,7 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 def failure(order: Order, error: Exception, reader: Reader, more: str) -> TidemarkError:
     """Return the reason why Spark failed, for people; ``more`` says where Spark's own messages are."""
     where = {"pipeline": order.pipeline_name, "manifest": order.manifest_id, "attempt": order.attempt}
-    retry = f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}"
+    retry = f"tidemark retry {order.pipeline_name}"
     status = _status_of_jvm(error)
     if status is not None:
         look = ended.advice(status) or more

@@ -117,7 +117,7 @@ def without_receipt(order: Order, what: str, look: str) -> WorkFailed:
     return WorkFailed(
         what,
         next_step=f"nothing is published; {look}; a retry starts a new attempt: "
-        f"tidemark retry {order.pipeline_name} --manifest {order.manifest_id}",
+        f"tidemark retry {order.pipeline_name}",
         pipeline=order.pipeline_name,
         manifest=order.manifest_id,
         attempt=order.attempt,

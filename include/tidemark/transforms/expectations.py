@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import THEN_RETRY_MANIFEST, ConfigurationError, WorkFailed
+from tidemark.errors import THEN_RETRY, ConfigurationError, WorkFailed
 from tidemark.model.expectations import EXAMPLES, ExpectationCount, ExpectationOrder, RecordPlace
 from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
@@ -116,7 +116,7 @@ class Expectations:
         except duckdb.Error as error:
             raise WorkFailed(
                 f"DuckDB failed: expect: {without_values(str(error))}",
-                next_step="nothing is published" + THEN_RETRY_MANIFEST,
+                next_step="nothing is published" + THEN_RETRY,
             ) from error
         return [pa.concat_arrays([pa.array([], pa.bool_()), *column.chunks]) for column in made.columns]
 

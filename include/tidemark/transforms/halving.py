@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import REASON_LIMIT, BadRecord, ErrorClass
-from tidemark.errors import THEN_RETRY_MANIFEST, WorkFailed
+from tidemark.errors import THEN_RETRY, WorkFailed
 from tidemark.transforms.base import NO_ROWS, Transformed, others
 
 BUDGET: Final = 1_000  # failed tries per batch: one bad row among 50,000 takes 17
@@ -64,7 +64,7 @@ class Halving:
                     f"the logic fails on {len(self.errors):,} records of a batch, and on more that were not looked "
                     f"for: {failure.reason}",
                     next_step="correct it (TRY_CAST and TRY give null instead of an error), try it with: "
-                    "tidemark peek {pipeline}" + THEN_RETRY_MANIFEST,
+                    "tidemark peek {pipeline}" + THEN_RETRY,
                 ) from None
         half = rows.num_rows // 2
         self.run(rows.slice(0, half), start)

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
-from tidemark.errors import THEN_RETRY_MANIFEST, ConfigurationError, WorkFailed
+from tidemark.errors import THEN_RETRY, ConfigurationError, WorkFailed
 from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
 from tidemark.transforms.base import Transformed
@@ -83,7 +83,7 @@ class Query:
         except duckdb.Error as error:
             raise WorkFailed(
                 f"DuckDB failed: {self._name}{without_values(str(error))}",
-                next_step="nothing is published" + THEN_RETRY_MANIFEST,
+                next_step="nothing is published" + THEN_RETRY,
             ) from error
         kinds = [pa.int64(), *(self._schema.field(output.name).type for output in self._statement.computed)]
         columns = [_joined(made.column(at).chunks, kind) for at, kind in enumerate(kinds)]

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import THEN_RETRY_MANIFEST, SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.lake_tables.nested import conformed_table
@@ -95,7 +95,7 @@ class LakeTableWriter(PartitionedWriter):
     def _too_many(self, number: int, target: Target) -> SinkRefused:
         return SinkRefused(
             f"one task has made {number:,} files, and at most {self._max_objects:,} are allowed (max_objects)",
-            next_step=f"nothing was published; {self.fewer_files}" + THEN_RETRY_MANIFEST,
+            next_step=f"nothing was published; {self.fewer_files}" + THEN_RETRY,
             topic=target.topic, **self._context,
         )  # fmt: skip
 

@@ -250,7 +250,6 @@ def _refuse_taken(client: StreamClient, covered: Range, first_gap: int, where: M
         raise DataLost(
             f"retention took offsets [{first_gap}, {min(first, covered.end)}) of {covered.at.name} before they were "
             "read",
-            next_step="nothing of this attempt is published; tidemark retry {pipeline} --manifest {manifest} finds out "
-            "what is left",
+            next_step="nothing of this attempt is published; tidemark retry {pipeline} finds out what is left",
             **where,
         )

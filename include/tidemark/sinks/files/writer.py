@@ -7,7 +7,7 @@ from math import inf
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import THEN_RETRY_MANIFEST, SinkRefused
+from tidemark.errors import THEN_RETRY, SinkRefused
 from tidemark.model.offsets import Range
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind, final_key
@@ -103,6 +103,6 @@ def too_many_objects(what: str, max_objects: int, context: Mapping[str, object])
     return SinkRefused(
         f"{what}, and at most {max_objects:,} are allowed (max_objects)",
         next_step="nothing was published; write a coarser layout (by day instead of by hour), or larger slices, "
-        "or raise sinks.files.max_objects" + THEN_RETRY_MANIFEST,
+        "or raise sinks.files.max_objects" + THEN_RETRY,
         **context,
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.connections.lookup import masked, revealed
-from tidemark.errors import THEN_RETRY_MANIFEST, AccessDenied, ConfigurationError, TidemarkError, Unavailable
+from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 from tidemark.kafka.connection import java_options, named_connection
 from tidemark.kafka.mechanisms import mechanism
@@ -93,14 +93,14 @@ class KafkaReader:
             return Unavailable(
                 "Kafka does not answer Spark",
                 next_step="nothing is published; check that the broker runs and that bootstrap_servers (or the Airflow "
-                "connection) names it for Spark's machines too" + THEN_RETRY_MANIFEST,
+                "connection) names it for Spark's machines too" + THEN_RETRY,
                 bootstrap_servers=self._order.source.options["bootstrap_servers"],
             )
         if lacks := _NO_CLASS.search(str(failed)):
             return ConfigurationError(
                 f"Spark cannot log in to Kafka: its class path lacks {lacks[1]}",
                 next_step="nothing is published; tidemark spark jars fetches it into TIDEMARK_SPARK_JARS"
-                + THEN_RETRY_MANIFEST,
+                + THEN_RETRY,
             )
         if not _REFUSALS.search(str(failed)):
             return None

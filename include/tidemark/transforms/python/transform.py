@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import THEN_RETRY_MANIFEST, WorkFailed
+from tidemark.errors import THEN_RETRY, WorkFailed
 from tidemark.model.positions import positions
 from tidemark.model.reasons import without_values
 from tidemark.transforms.base import NO_ROWS, Transformed
@@ -149,8 +149,7 @@ class PythonTransform:
     def _wrong(self, what: str, **context: object) -> WorkFailed:
         return WorkFailed(
             f"{self._name} {what}",
-            next_step="nothing is published; correct the code, try it with: tidemark peek {pipeline}"
-            + THEN_RETRY_MANIFEST,
+            next_step="nothing is published; correct the code, try it with: tidemark peek {pipeline}" + THEN_RETRY,
             **context,
         )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED
-from tidemark.errors import THEN_RETRY_MANIFEST, ConfigurationError, WorkFailed
+from tidemark.errors import THEN_RETRY, ConfigurationError, WorkFailed
 from tidemark.model.record_schema import PLACE
 from tidemark.transforms.base import MADE, NO_ROWS, Transformed, others
 from tidemark.transforms.code import Code
@@ -83,7 +83,7 @@ class SparkTransform:
     def wrong(self, what: str, **context: object) -> WorkFailed:
         return WorkFailed(
             f"{self.function} {what}",
-            next_step="nothing is published; correct the code" + THEN_RETRY_MANIFEST,
+            next_step="nothing is published; correct the code" + THEN_RETRY,
             **context,
         )
 

@@ -293,7 +293,7 @@ def test_records_of_a_partition_come_in_their_order_also_beside_an_attempt_that_
     refused = world.here("retry", "demo", "--manifest", fourth)
     assert refused.exit_code == 1
     assert f"manifest {third}, which is failed, has earlier records" in refused.stderr
-    assert f"tidemark retry demo --manifest {third}" in refused.stderr
+    assert "tidemark retry demo" in refused.stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
