@@ -184,7 +184,7 @@ def client(end: int, partitions: int) -> Iterator[Any]:
         get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
         plan_tasks.plan_tasks: lambda: dict[str, Any](),
         access.unplanned_pipelines: lambda: list[Any](),
-        access.failed_runs_of: lambda: dict[str, Any](),
+        access.states_in_airflow: lambda: dict[str, Any](),
         access.readable_pipelines: lambda: [NAME],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,

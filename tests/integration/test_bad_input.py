@@ -249,10 +249,10 @@ def test_the_right_names_are_in_the_lists_that_are_advised_when_one_does_not_exi
         (("plan", "demo", "--untill", "2024-01-01"), "--until"),
         (("plan", "demo", "--until", "yesterday"), "'yesterday' does not match the formats"),
         (("manifests", "--state", "don"), "'done'"),
-        (("replay", "demo"), "name either a manifest (--manifest) or a run (--run-key)"),
+        (("replay", "demo"), "name a manifest (--manifest), a run (--run-key), or what is --damaged"),
         (
             ("replay", "demo", "--manifest", "1", "--run-key", "x"),
-            "name either a manifest (--manifest) or a run (--run-key)",
+            "name a manifest (--manifest), a run (--run-key), or what is --damaged",
         ),
     ],
 )

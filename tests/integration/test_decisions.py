@@ -68,7 +68,7 @@ def test_offsets_that_retention_took_are_given_up_by_a_person_and_stay_visible_a
     gone = Counter((world.topic, 0, offset) for offset in range(20, 30))
     assert world.exact() == world.everything() - gone
     assert world.ok("audit", "demo", "--deep") == ""
-    assert "; 10 offsets lost" in world.ok("status", "--max-lag", "0")
+    assert "; accepted loss 10 offsets" in world.ok("status", "--max-lag", "0")
     [healthy] = world.json("status", "--max-lag", "0")
     assert (healthy["healthy"], healthy["lost"], healthy["problems"]) == (True, 10, [])
     assert world.here("accept", "loss", "demo", "--why", "again").exit_code == 2

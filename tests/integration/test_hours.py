@@ -376,7 +376,7 @@ def test_a_sink_that_will_never_have_a_manifest_shows_no_hour_of_it(world: World
     assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["added"], [], []]
     for until, status in ((at(2.5), 3), (at(4), 0)):
         printed = world.here("complete", "demo", "--until", until.isoformat())
-        told = "given up: what added lacked" in printed.stdout
+        told = "damage accepted: added" in printed.stdout
         assert (printed.exit_code, told) == (status, status == 3), printed.stdout
 
 
@@ -392,7 +392,7 @@ def test_files_that_a_person_gives_up_take_the_hour_with_them_and_no_other_one(w
     run(world, at(5))
     assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]
     assert [view["given_up"] for view in world.json("hours", "demo")][:3] == [["files"], ["files"], []]
-    assert "given up in" in " ".join(world.ok("hours", "demo").split())
+    assert "accepted in" in " ".join(world.ok("hours", "demo").split())
     assert world.here("complete", "demo", "--until", at(3.5).isoformat()).exit_code == 3
     run(world, at(6))
     assert [shown(world, hour) for hour in range(3)] == [None, (2, 2), (1, 0)]

@@ -389,7 +389,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     pipeline = client.get("/pipelines/demo").text
     assert "Retry what is not done" in pipeline
     assert re.search(r"<dt>oldest not done</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
-    assert "<dt>given up</dt><dd>0 offsets</dd>" in pipeline
+    assert "<dt>accepted loss</dt><dd>none</dd>" in pipeline
     oldest = pipeline.partition("<dt>oldest not done</dt>")[2].partition("</dd>")[0]
     assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
@@ -1017,7 +1017,7 @@ def test_what_is_gone_for_good_is_given_up_on_the_page_of_its_manifest(
     ask: Callable[..., TestClient], world: ModelWorld
 ) -> None:
     client = ask()
-    button = f'href="{START}/accept-damage?manifest=1">Give up what is gone</a>'
+    button = f'href="{START}/accept-damage?manifest=1">Accept damage</a>'
     assert button not in client.get(f"{MANIFESTS}/1").text
     for file in world.lake.files("raw/"):
         (world.folder / "lake" / file).unlink()
@@ -1029,7 +1029,7 @@ def test_what_is_gone_for_good_is_given_up_on_the_page_of_its_manifest(
         world.log("a", 0).start = 10
         shown = client.get(f"{START}/accept-damage?manifest=1").text
         assert client.get(f"{START}/accept-damage").status_code == 409, "without a manifest"
-    assert "<h1>Give up what is gone of manifest 1: preview</h1>" in shown
+    assert "<h1>Accept damage of manifest 1: preview</h1>" in shown
     assert "It cannot be taken back" in shown
     with mock.patch.object(actions, "trigger_dag") as trigger:
         client.post(f"{START}/accept-damage", data={"token": token_of(shown), "why": "the disk died"})
@@ -1065,13 +1065,13 @@ def test_a_topic_that_was_recreated_is_accepted_with_a_preview_and_a_reason(
         plan(world.onlooker(), Tick("refused", RunKind.MANUAL, None))
     client = ask()
     page = client.get("/pipelines/demo").text
-    assert page.count(f'href="{START}/accept-topic?topic=a">Accept the topic a</a>') == 2, "one for each partition"
+    assert page.count(f'href="{START}/accept-topic?topic=a">Accept topic a</a>') == 2, "one for each partition"
     context = mock.patch.object(content, "context_of", return_value=contextlib.nullcontext(world.onlooker()))
     with context:
         shown = client.get(f"{START}/accept-topic?topic=a").text
         assert client.get(f"{START}/accept-loss").status_code == 404, "nothing is lost"
         assert client.get(f"{START}/accept-topic").status_code == 409, "without a topic"
-    assert "<h1>Accept the topic a: preview</h1>" in shown
+    assert "<h1>Accept topic a: preview</h1>" in shown
     assert "a-0: planned and unread offsets [5, 15) are lost" in shown.replace("[5, 10)", "[5, 15)")
     assert "reading begins at offset 0 of the new topic" in shown
     assert json.loads(printed(world, "history", "demo", "--json")) == [], "a preview decides nothing"
@@ -1120,6 +1120,14 @@ def test_a_page_is_there_soon_and_says_why_the_lag_is_unknown_when_kafka_is_sile
     assert asked == ["demo"], "one thread for a pipeline"
     release.set()
     wait_until(lambda: lags.of({"demo": silent}) == {"demo": Answer(())}, "the answer", timeout=30)
+
+
+def test_a_comparison_names_the_file_that_is_gone(ask: Callable[..., TestClient], world: ModelWorld) -> None:
+    [file, *_] = [Path(each["path"]) for each in json.loads(printed(world, "objects", "demo", "--json"))]
+    file.unlink()
+    for page in (f"{MANIFESTS}/1?compare=true", "/pipelines/demo", "/"):
+        shown = ask().get(page).text
+        assert f"{file.name} is missing or cut" in shown, page
 
 
 def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(

@@ -152,6 +152,11 @@ def test_a_table_that_was_dropped_is_missed_by_every_command_and_begun_again_onl
     assert "tidemark db adopt demo --why TEXT" in refused
     adopted = world.here("db", "adopt", "demo", *WHY)
     assert adopted.exit_code == 0, adopted.output
+    assert replays_in(adopted) == [f"replay demo --manifest {number}" for number in (1, 2)]
+    [known] = world.status("demo")
+    assert known["state"] == "damaged", "a run alone would leave the old rows out"
+    assert "tidemark replay demo --damaged; then: tidemark audit demo" in known["problems"][0]["next_step"]
+    world.ok("replay", "demo", "--damaged")
     follow(world)
     world.ok("run", "demo", "--run-key", "more")
     world.assert_complete()

@@ -23,7 +23,7 @@ GREEN, RED = "\x1b[32m", "\x1b[31m"
         (WithoutRows(filtered=2, deduplicated=1), (), "", GREEN),
         (WithoutRows(dead_lettered=1), (), " with dead letters", RED),
         (WithoutRows(dead_lettered=1, lost=5), (), " with losses", RED),
-        (WithoutRows(lost=5), ("lake", "table"), ", given up in lake, table", RED),
+        (WithoutRows(lost=5), ("lake", "table"), ", damage accepted in lake, table", RED),
     ],
 )
 def test_a_complete_hour_is_green_only_when_it_lacks_nothing(

@@ -150,6 +150,10 @@ TAKEN_BY = {
         "integration/test_audit.py",
         "test_repair_removes_what_a_restored_database_forgot_only_when_its_rows_are_published",
     ),
+    "replay {} --damaged": (
+        "integration/test_tables_that_are_lost.py",
+        "test_a_table_that_was_dropped_is_missed_by_every_command_and_begun_again_only_when_a_person_accepts_it",
+    ),
     "replay {} --manifest {}": (
         "integration/test_audit.py",
         "test_damage_is_one_line_that_names_the_manifest_and_a_replay_mends_it",

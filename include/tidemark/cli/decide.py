@@ -149,7 +149,7 @@ def _show(decision_name: str, decision: Decision, pipeline_name: str, as_json: b
 
 @_deciding("accept loss")
 def accept_loss(context: Context, *, why: str, dry_run: bool) -> Decision:
-    """Give up unread offsets that retention removed."""
+    """Accept that retention took offsets before they were read."""
     return decisions.accept_loss(context, why, dry_run=dry_run)
 
 
@@ -234,7 +234,7 @@ def accept_damage(
     since: datetime | None,
     until: datetime | None,
 ) -> Decision:
-    """Give up published output that is gone for good.
+    """Accept that published output is gone for good.
 
     This is for records that the source has lost too; otherwise a replay writes them again. With --since or --until: all
     manifests of this time whose output an audit misses, without reading rows. TIME is UTC without a zone.

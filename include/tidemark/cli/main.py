@@ -52,10 +52,10 @@ COMMANDS = {
         "peek": ("records", "Decode real records and show them; write nothing."),
     },
     "Decide, with a reason": {
-        "accept loss": ("decide", "Give up unread offsets that retention removed."),
+        "accept loss": ("decide", "Accept that retention took offsets before they were read."),
         "accept topic": ("decide", "Go on with a topic that was recreated, moved or vanished."),
         "accept truncation": ("decide", "Go on with a partition whose log was cut."),
-        "accept damage": ("decide", "Give up published output that is gone for good."),
+        "accept damage": ("decide", "Accept that published output is gone for good."),
         "accept expectation": ("decide", "Let a manifest be published whose rows do not meet expectations."),
         "rename pipeline": ("decide", "Go on with a pipeline under its NEW name."),
         "rename sink": ("decide", "Go on with a sink under its new name."),

@@ -314,7 +314,7 @@ def hours(views: Sequence[Hour]) -> None:
         if view.output is not State.OK:
             complete = Text(": ".join([view.output, *map(str, view.damage[:1])]))
         if view.given_up:
-            complete.append(f", given up in {', '.join(view.given_up)}")
+            complete.append(f", damage accepted in {', '.join(view.given_up)}")
         if view.complete or view.output is not State.OK:
             complete.stylize("green" if view.complete and not view.lacks else "red")
         table.add_row(
@@ -433,7 +433,7 @@ def _facts(view: Status) -> list[str]:
     facts += [f"{count_of(view.lag, 'offset')} behind"] if view.lag is not None else []
     facts += [f"{count_of(len(view.at_work), 'manifest')} at work"] if view.at_work else []
     facts += [f"{len(view.waiting)} waiting"] if view.waiting else []
-    facts += [f"{count_of(view.lost, 'offset')} lost"] if view.lost else []
+    facts += [f"accepted loss {count_of(view.lost, 'offset')}"] if view.lost else []
     facts += [count_of(view.dead_lettered, "dead letter")] if view.dead_lettered else []
     newest = view.newest
     if newest.read > newest.written or newest.stale or newest.unknown_fields or newest.unmet:
@@ -464,7 +464,7 @@ def completeness(view: Completeness, pipeline_name: str) -> None:
         if counted:
             echo(f"not as rows{since}: {counted}")
         if view.given_up:
-            echo(f"given up{since}: what {', '.join(view.given_up)} lacked")
+            echo(f"damage accepted{since}: {', '.join(view.given_up)}")
     else:
         echo(f"not everything before {until} is published (run {view.run_key} says so)")
     parts: dict[tuple[int, str, str], list[Range]] = {}

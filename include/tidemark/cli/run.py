@@ -44,6 +44,7 @@ from tidemark.lifecycle.turns import sort_by_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.model.manifest import Manifest
 from tidemark.operations.append_again import note_append_again
+from tidemark.operations.audit import damaged_manifests
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import Filled
 from tidemark.operations.fill import fill as fill_sink
@@ -170,6 +171,7 @@ def retry(
 @pipeline_argument()
 @click.option("--manifest", "manifest_id", type=int, help="The manifest to do once more.")
 @click.option("--run-key", help="All manifests of this run.")
+@click.option("--damaged", is_flag=True, help="All manifests whose damage a replay mends; audits first.")
 @click.option("--take-over", is_flag=True, help="Also replay manifests with an attempt at work; it is fenced.")
 @click.option("--accept-shrunken", is_flag=True, help="Publish it also if the source has fewer records than before.")
 @click.option("--append-again", is_flag=True, help="Also if a topic then has other rows behind those of before.")
@@ -182,6 +184,7 @@ def replay(
     pipeline_name: str,
     manifest_id: int | None,
     run_key: str | None,
+    damaged: bool,
     take_over: bool,
     accept_shrunken: bool,
     append_again: bool,
@@ -190,12 +193,14 @@ def replay(
     as_json: bool,
 ) -> None:
     """Do a manifest or run once more, replacing its output."""
-    if (manifest_id is None) == (run_key is None):
-        raise click.UsageError("name either a manifest (--manifest) or a run (--run-key)")
+    if [manifest_id is not None, run_key is not None, damaged].count(True) != 1:
+        raise click.UsageError("name a manifest (--manifest), a run (--run-key), or what is --damaged")
     if (accept_shrunken or append_again) != bool(why):
         raise click.UsageError("--accept-shrunken and --append-again need --why, and --why is for them")
     with opened(environment, pipeline_name) as context:
-        chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
+        chosen = (
+            damaged_manifests(context) if damaged else replayable(context, manifest_id=manifest_id, run_key=run_key)
+        )
         follows = note_append_again(context, chosen, why) if why and append_again else {}
         if why and accept_shrunken:
             note_shrunken(context, chosen, why)

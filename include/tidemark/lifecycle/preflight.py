@@ -192,23 +192,37 @@ def orphaned_manifests(database: ManifestDatabase, sink: Sink) -> dict[int, dict
     return sink.output.orphaned_manifests(ExpectedByDatabase(database, sink))
 
 
+ANOTHER = "check that the connection names the right database; when it does, accept it"
+OLDER = "if it was restored from an older copy, or failed over to a server that lacks its last transactions, accept it"
+
+
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     """Return the reason why a target is not as this database last published to it; None if it is."""
+    found = _went_back(database, sink)
+    return None if found is None else found[0]
+
+
+def _went_back(database: ManifestDatabase, sink: Sink) -> tuple[str, str] | None:
+    """Return the reason as ``went_back``, and what to do before the target is accepted as it is."""
     stored = database.targets.get(sink.target)  # first the database, then the target, whose position only grows
     if stored is None:
         return None
     position = sink.ledger.position()
     if position is None:
-        return f"{sink.target} no longer exists, and this database has published to it"
+        return f"{sink.target} no longer exists, and this database has published to it", ANOTHER
     if position.identity != stored["identity"]:
-        return f"{sink.target} is another one than this database has published to"
+        return f"{sink.target} is another one than this database has published to", ANOTHER
     lost = _lost_table(database, sink, stored["table_id"], position.table_id)
-    if lost is None and position.number < stored["position"]:
-        return (
+    if lost is not None:
+        return lost, "restore the table if you have a copy, then accept it"
+    if position.number < stored["position"]:
+        what = (
             f"{sink.target} went back: it stands at position {position.number}, and this database has published up to "
             f"position {stored['position']} there{position.hint}"
         )
-    return lost or _without_columns(database, sink, lost_columns(stored, position))
+        return what, OLDER
+    lacking = _without_columns(database, sink, lost_columns(stored, position))
+    return None if lacking is None else (lacking, "give a renamed column its name back, or accept the table")
 
 
 def columns_of_rows(sink: Sink, position: Position) -> dict[str, str] | None:
@@ -265,16 +279,12 @@ def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now:
 
 def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` for a target that was restored from an older copy, or replaced by another one."""
-    why = went_back(database, sink)
-    if why is not None:
-        raise LakeConflict(
-            why,
-            next_step="nothing was written; check that the connection names the right database. If it was restored "
-            "from an older copy, failed over to a server that lacks its last transactions, or was dropped and cannot "
-            "be restored, accept it as it is (a column that was renamed can get its name back instead), "
-            f"which lists what must be replayed: {command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)}",
-            sink=sink.name,
-        )
+    found = _went_back(database, sink)
+    if found is not None:
+        what, accept = found
+        adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
+        step = f"nothing was written; {accept} as it is: {adopt}, which lists what must be replayed"
+        raise LakeConflict(what, next_step=step, sink=sink.name)
 
 
 def refuse_vanished(database: ManifestDatabase, sink: Sink) -> None:

@@ -25,6 +25,10 @@ class Problem:
         where = "" if self.manifest_id is None else f"manifest {self.manifest_id}: "
         return f"{where}{self.what}; next: {self.next_step}"
 
+    def names(self, command: str) -> bool:
+        """Return whether the next step is this command of Tidemark."""
+        return command in self.next_step.split()
+
     def with_example(self) -> Self:
         """Return the problem with the example in its text."""
         return replace(self, what=f"{self.what}, such as {self.example}", example="") if self.example else self

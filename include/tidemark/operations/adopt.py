@@ -30,6 +30,7 @@ from tidemark.model.manifest import Decision, Manifest, ManifestState, RangeKind
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.model.verdict import NextStep, Verdict, command
+from tidemark.operations.audit import audit
 from tidemark.operations.decisions import deciding, give_up_beyond_generations
 from tidemark.paths import RecordName
 from tidemark.pipeline.pinned import pinned
@@ -117,6 +118,7 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
             for each in derived:
                 each.refuse_other_definition()
             lines += [line for each in derived for line in each.derive_again(dry_run=dry_run)]
+        replaced = any(_is_another_table(context, sink) for sink, _ in back)
         lines += _accept_targets(context, back, dry_run=dry_run)
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
@@ -131,7 +133,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
         database.decisions.note(pipeline_name, "adopt", decision)
         for sink, owner in foreign:  # last: when anything is refused, the other database stays the owner
             hand_over(sink, Owner(database.id(), (*owner.before, owner.database)))
-    return decision
+    # Another table may lack rows of any manifest: until they are there, the pipeline must not be ok.
+    return replace(decision, lines=(*lines, *map(str, audit(context, deep=False)))) if replaced else decision
 
 
 def keep_ids_of(context: Context) -> None:
@@ -520,12 +523,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
     for sink, why in back:
         position = sink.ledger.position()
         stored = context.database.targets.get(sink.target)
-        if (
-            position is not None
-            and position.table_id
-            and stored is not None
-            and stored["table_id"] != position.table_id
-        ):
+        if position is not None and position.table_id and _is_another_table(context, sink):
             why = f"{why}; to see whether it has all rows: tidemark audit {context.pipeline_name} --deep"
         if position is not None and stored is not None and position.number < stored["position"]:
             why += _lost_beside(context, lost_columns(stored, position))
@@ -536,6 +534,12 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
         lines += [why, *_without_evidence(context, sink, dry_run=dry_run)]
         lines += _without_values(context, sink, lost, dry_run=dry_run)
     return lines
+
+
+def _is_another_table(context: Context, sink: Sink) -> bool:
+    """Return whether the table of a target was dropped, or created again, since the last publication there."""
+    position, stored = sink.ledger.position(), context.database.targets.get(sink.target)
+    return position is not None and stored is not None and stored["table_id"] != position.table_id
 
 
 def _lost_beside(context: Context, lost: Sequence[str]) -> str:

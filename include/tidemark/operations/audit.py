@@ -1,7 +1,7 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -13,12 +13,13 @@ from tidemark.lifecycle.gone_rows import gone_rows
 from tidemark.lifecycle.ownership import refuse_foreign
 from tidemark.lifecycle.preflight import OF_ONE_SINK, refuse_vanished, refuse_went_back, went_back
 from tidemark.lifecycle.reconcile import Judgement, judgement
-from tidemark.model.manifest import Manifest, ManifestSelection, ManifestState
+from tidemark.model.manifest import Manifest, ManifestSelection, ManifestState, listed
 from tidemark.model.problem import Problem
 from tidemark.model.verdict import NextStep, Verdict, command
+from tidemark.operations.known_damage import Damage
 from tidemark.paths import RecordName
 from tidemark.sinks.base import Contents, Expected, Sink, WriteMode
-from tidemark.sinks.capabilities import KeepsDeadLetterFiles
+from tidemark.sinks.capabilities import KeepsDeadLetterFiles, TakesBack
 from tidemark.sinks.object_store.published_files import lost_dead_letters
 from tidemark.text import storable
 
@@ -60,6 +61,14 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     if differences:
         _keep(context, began, differences, deep=False)
     return manifests, differences
+
+
+def damaged_manifests(context: Context) -> list[Manifest]:
+    """Audit the pipeline, and return the manifests whose damage a replay mends, with those that stored audits name."""
+    name = context.pipeline_name
+    known = Damage.of_pipeline(context.database, name).mended_by("replay")
+    now = [each.manifest_id for each in audit(context, deep=False) if each.names("replay")]
+    return context.database.manifests.find(name, ids=sorted({*known, *filter(None, now)}))
 
 
 def _keep(context: Context, began: datetime, differences: Sequence[Problem], *, deep: bool) -> None:
@@ -295,6 +304,15 @@ def _verdict(context: Context, sink: Sink, manifest: Manifest, evidence: Mapping
         yield Problem(manifest.id, described(judged), judged.next_step)
 
 
+def _missing_files(judged: Judgement, attempt: int | None) -> list[str]:
+    """Return the files of a published attempt that a target of files lacks, or has with another size."""
+    sink, stored = judged.sink, judged.stored(attempt)
+    if stored is None or not isinstance(sink.output, TakesBack):
+        return []
+    files = stored.receipt.objects_of(sink.name)
+    return [file.path for file in files if not sink.is_whole(replace(stored.receipt, objects=(file,)))]
+
+
 def described(judged: Judgement) -> str:
     """Return a verdict as a sentence with the target and the attempts concerned."""
     target, evidence = judged.sink.target, judged.shown.evidence
@@ -313,7 +331,10 @@ def described(judged: Judgement) -> str:
             name = RecordName(judged.sink.pipeline_name, judged.manifest.id, attempt or 0)
             return f"the record {name} is missing or says something else"
         case Verdict.DAMAGED:
-            return f"{target} does not show all of attempt {attempt}, which is published"
+            of_attempt = f"{target} does not show all of attempt {attempt}, which is published"
+            missing = _missing_files(judged, attempt)
+            are = "is" if len(missing) == 1 else "are"
+            return f"{listed(missing)} {are} missing or cut: {of_attempt}" if missing else of_attempt
         case Verdict.BEHIND if publication is None:
             return f"sink {judged.sink.name} has nothing of it yet: it is published in other sinks only"
         case Verdict.BEHIND:

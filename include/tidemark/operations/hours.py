@@ -59,7 +59,7 @@ class Hour:
     def lacks(self) -> str:
         """Return the words to add after "complete" if the hour lacks something that was read, or else an empty text."""
         if self.given_up:
-            return f", given up in {', '.join(self.given_up)}"
+            return f", damage accepted in {', '.join(self.given_up)}"
         if self.without_rows.lost:
             return " with losses"
         return " with dead letters" if self.without_rows.dead_lettered else ""

@@ -42,7 +42,7 @@ class Damage:
 
     def mended_by(self, command: str) -> list[int]:
         """Return the damaged manifests whose next step is this command."""
-        return sorted(each for each, problem in self.of_manifest.items() if command in problem.next_step.split())
+        return sorted(each for each, problem in self.of_manifest.items() if problem.names(command))
 
     def problems(self, manifest_ids: Collection[int]) -> tuple[Problem, ...]:
         return tuple(self.of_manifest[each] for each in manifest_ids if each in self.of_manifest)

@@ -110,6 +110,19 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
+class InAirflow:
+    """What Airflow knows of a pipeline: its newest scheduled run if the plan of that failed, and its DAG if it is
+    paused.
+    """
+
+    failed_run: FailedRun | None = None
+    paused_dag: str | None = None
+
+
+NOT_ASKED = InAirflow()
+
+
+@dataclass(frozen=True)
 class Retry:
     """A failed task that Airflow tries again by itself, at ``at`` or before. ``manifest_id`` is None for a plan and a
     close; ``headline`` is as that of a ``PipelineProblem``.
@@ -202,7 +215,7 @@ def status(
     deployed: Deployed | TidemarkError | None,
     *,
     heard: Answer | None = None,
-    failed_run: FailedRun | None = None,
+    in_airflow: InAirflow = NOT_ASKED,
     max_lag: int | None = None,
     max_age: timedelta | None = None,
 ) -> Status:
@@ -210,8 +223,7 @@ def status(
     asked.
 
     ``deployed`` is what its file says; None without a file: then nothing runs the pipeline, and it is not late.
-    ``failed_run`` is the newest scheduled run that Airflow knows, if its plan failed. ``max_age`` replaces that of the
-    file. What cannot be looked at is a problem, and no error.
+    ``max_age`` replaces that of the file. What cannot be looked at is a problem, and no error.
     """
     pipeline = None
     if isinstance(deployed, Deployed) and isinstance(deployed.pipeline, Pipeline):
@@ -254,7 +266,10 @@ def status(
         late = _too_old(since or planned_at["first"], now, max_age)
         if planned_at["last"] is None and isinstance(deployed, Deployed):
             late = _never_ran(pipeline, deployed.since, now, max_age)
-        if late:
+        paused_dag = in_airflow.paused_dag if late or planned_at["last"] else None  # a new DAG is paused at first
+        stands_still = _paused_problems(pipeline, paused_dag, heard, undone, late)
+        problems += stands_still
+        if late and not stands_still:
             triggerer = " and at Airflow's triggerer" if pipeline.trigger is not None else ""
             look = f"look at the runs of the DAG{triggerer}, or: tidemark run {pipeline_name}"
             problems.append(PipelineProblem(None, late, look, kind=State.LATE))
@@ -265,7 +280,7 @@ def status(
         wrong = PipelineProblem(None, wrong_file.what, wrong_file.next_step, kind=State.FAILED, cause=cause)
         problems.append(wrong)
     elif not retired:
-        failed = None if waits_for_decision else failed_run
+        failed = None if waits_for_decision else in_airflow.failed_run
         of_tasks, task_retries = _failed_tasks(
             database, pipeline_name, failed, planned_at["last"], now, decided=not waits_for_decision
         )
@@ -582,15 +597,22 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
         again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"
         known = sorted(audit.first_differences, key=lambda difference: (difference.harmless, difference.unseen))
         first = next(iter(known), Problem(None, "", again))
+        step = _step_of_all(pipeline_name, first.next_step, {each.manifest_id for each in known} - {None})
         is_unseen = first.unseen and audit.differences == len(audit.first_differences)
         where = f"manifest {first.manifest_id}: " if first.manifest_id is not None else ""
         differences = count_of(audit.differences, "difference")
         what = f"the audit of {audit.at:%Y-%m-%d %H:%M} UTC found {differences}, first {where}{first.what}"
-        next_step = first.next_step if again in first.next_step else f"{first.next_step}; then: {again}"
+        next_step = step if again in step else f"{step}; then: {again}"
         kind = State.UNKNOWN if is_unseen else State.DAMAGED
         cause, headline = _cause(first.what), first.what
         problems.append(PipelineProblem(first.manifest_id, what, next_step, kind=kind, cause=cause, headline=headline))
     return sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))[:1]
+
+
+def _step_of_all(pipeline_name: str, step: str, manifests: Collection[object]) -> str:
+    """Return the step for all damaged manifests, instead of the replay of one of them."""
+    is_replay = len(manifests) > 1 and re.fullmatch(rf"tidemark replay {re.escape(pipeline_name)} --manifest \d+", step)
+    return f"tidemark replay {pipeline_name} --damaged" if is_replay else step
 
 
 def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
@@ -610,7 +632,7 @@ def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> 
             PipelineProblem(
                 first["manifest_id"],
                 f"sink {sink}, of {which}, as was found at {since:%Y-%m-%d %H:%M} UTC: {what}",
-                first["next_step"],
+                _step_of_all(pipeline_name, first["next_step"], manifests),
                 kind=State.DAMAGED,
                 cause=f"missing {sink}",
                 headline=what,
@@ -760,6 +782,21 @@ def _open_transaction_problems(
         place = f"{part.topic}-{part.partition}"
         problems.append(PipelineProblem(None, what, end, kind=State.LATE, place=place))
     return problems
+
+
+def _paused_problems(
+    pipeline: Pipeline, paused_dag: str | None, heard: Answer | None, undone: Sequence[Manifest], late: str
+) -> list[PipelineProblem]:
+    """Return a problem for a paused DAG while work waits for it. ``late`` has the words if it waits for too long."""
+    idle = [manifest for manifest in undone if not manifest.alive]
+    offsets = sum(part.lag + part.unpublished for part in heard.parts or ()) if heard is not None else 0
+    waiting = [count_of(offsets, "offset")] if offsets else []
+    waiting += [count_of(len(idle), "manifest")] if idle else []
+    if paused_dag is None or not (waiting or late):
+        return []
+    what = f"its DAG {paused_dag} is paused, and no run starts: {', '.join([*waiting, *filter(None, [late])])}"
+    step = f"unpause the DAG; or do the work now: tidemark run {pipeline.name}"
+    return [PipelineProblem(None, what, step, kind=State.LATE, cause="paused")]
 
 
 def _max_age_by_runs(pipeline: Pipeline, now: datetime) -> timedelta | None:

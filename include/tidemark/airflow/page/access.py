@@ -16,13 +16,14 @@ from fastapi import Depends, HTTPException, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from tidemark.airflow import addresses
+from tidemark.airflow.page.actions import dag_states
 from tidemark.airflow.page.plan_tasks import PlanTask, Unplanned, dag_of, failed_runs, plan_tasks, unplanned
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import NotFound
 from tidemark.lifecycle.context import refuse_out_of_use
 from tidemark.model.manifest import Manifest
-from tidemark.operations.status import FailedRun
+from tidemark.operations.status import InAirflow
 from tidemark.pipeline.each_topic import split_name
 
 FORM_LIFE = 3600  # seconds that a preview may be confirmed; what it shows may be old then
@@ -109,14 +110,17 @@ def listed_pipelines(readable: ReadablePipelines, new: UnplannedPipelines) -> li
 ListedPipelines = Annotated[list[str], Depends(listed_pipelines)]
 
 
-def failed_runs_of(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, FailedRun]:
-    """Return the failed runs of pipelines that the caller may read: the newest scheduled run, if its plan failed; or,
-    if no plan has ever succeeded, the newest run.
+def states_in_airflow(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, InAirflow]:
+    """Return what Airflow knows of the pipelines that the caller may read: of those that no plan has ever planned also
+    a failed run that a user started.
     """
     planned = {name: tasks[name] for name in readable if name in tasks}
     first = {each.pipeline: tasks[each.pipeline] for each in new if each.pipeline in tasks}
     failed = failed_runs(planned, asked_for=False) if planned else {}
-    return failed | (failed_runs(first, asked_for=True) if first else {})
+    failed |= failed_runs(first, asked_for=True) if first else {}
+    dags = {name: dag_of(name, tasks) for name in (*readable, *first)}
+    paused = {dag_id for dag_id, dag in dag_states([*dags.values()]).items() if dag.paused}
+    return {name: InAirflow(failed.get(name), dag if dag in paused else None) for name, dag in dags.items()}
 
 
 class Renamed(Exception):
@@ -157,7 +161,7 @@ def own_manifest(database: Database, dag_id: str, manifest_id: int) -> Manifest:
     return manifest
 
 
-FailedRuns = Annotated[dict[str, FailedRun], Depends(failed_runs_of)]
+StatesInAirflow = Annotated[dict[str, InAirflow], Depends(states_in_airflow)]
 PipelineName = Annotated[str, Depends(own_pipeline)]
 OwnManifest = Annotated[Manifest, Depends(own_manifest)]
 

@@ -16,6 +16,7 @@ FLAGS = frozenset(
         "--airflow",
         "--append-again",
         "--compare",
+        "--damaged",
         "--dead-letters",
         "--deep",
         "--drift",

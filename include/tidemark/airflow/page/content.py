@@ -37,7 +37,7 @@ from tidemark.operations.hours import Hour, hours
 from tidemark.operations.lags import Answer, Lags, ask_sources
 from tidemark.operations.locate import ChainOffset, locate
 from tidemark.operations.peek import RecordSelection
-from tidemark.operations.status import FailedRun, PipelineProblem, status
+from tidemark.operations.status import NOT_ASKED, InAirflow, PipelineProblem, status
 from tidemark.pipeline.deployed import Deployed, known_file, known_files, pipeline_named
 from tidemark.pipeline.kept import KeptFile, kept_file
 from tidemark.pipeline.settings import Pipeline
@@ -73,15 +73,15 @@ lags = Lags(limit=1.5)  # seconds that a page waits for sources, all together
 
 
 def pipelines_of(
-    database: ManifestDatabase, names: Sequence[str], failed_runs: Mapping[str, FailedRun]
+    database: ManifestDatabase, names: Sequence[str], in_airflow: Mapping[str, InAirflow]
 ) -> list[tuple[PipelineView, Answer]]:
-    """Return each pipeline with its lag. ``failed_runs`` has, by pipeline, the failed run that Airflow reports."""
+    """Return each pipeline with its lag."""
     files = _files(names)
     answers = _lags(database, files)
     views = []
     with database.reading_ahead(names):
         for name in names:
-            now = status(database, name, files[name], heard=answers[name], failed_run=failed_runs.get(name))
+            now = status(database, name, files[name], heard=answers[name], in_airflow=in_airflow.get(name, NOT_ASKED))
             views.append((pipeline_view(database, now, answers[name]), answers[name]))
     return views
 

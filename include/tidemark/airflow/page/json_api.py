@@ -12,12 +12,12 @@ from tidemark.airflow.page.access import (
     LOGGED_IN,
     MAY_READ,
     Database,
-    FailedRuns,
     ListedPipelines,
     MayStart,
     OwnManifest,
     PipelineName,
     ReadablePipelines,
+    StatesInAirflow,
     UnplannedPipelines,
 )
 from tidemark.model.event_hours import HourSelection
@@ -55,9 +55,9 @@ def openapi(request: Request) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=[LOGGED_IN])
-def pipelines(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
+def pipelines(database: Database, listed: ListedPipelines, in_airflow: StatesInAirflow) -> Response:
     """Return the pipelines whose DAG you may read: status, manifests by state, lag."""
-    return answer(sorted((view for view, _ in content.pipelines_of(database, listed, failed)), key=worst_first))
+    return answer(sorted((view for view, _ in content.pipelines_of(database, listed, in_airflow)), key=worst_first))
 
 
 @router.get("/unplanned", dependencies=[LOGGED_IN])
@@ -69,8 +69,8 @@ def unplanned(pipelines: UnplannedPipelines) -> Response:
 
 
 @router.get("/pipelines/{dag_id}", dependencies=[MAY_READ])
-def pipeline(database: Database, name: PipelineName, failed: FailedRuns) -> Response:
-    [(view, _)] = content.pipelines_of(database, [name], failed)
+def pipeline(database: Database, name: PipelineName, in_airflow: StatesInAirflow) -> Response:
+    [(view, _)] = content.pipelines_of(database, [name], in_airflow)
     return answer(view)
 
 
@@ -184,9 +184,9 @@ def where(database: Database, readable: ReadablePipelines, topic: str, partition
 
 
 @router.get("/metrics", dependencies=[LOGGED_IN])
-def metrics(database: Database, listed: ListedPipelines, failed: FailedRuns) -> Response:
+def metrics(database: Database, listed: ListedPipelines, in_airflow: StatesInAirflow) -> Response:
     """Return gauges of the pipelines whose DAG you may read, in the text format of OpenMetrics."""
-    views = content.pipelines_of(database, listed, failed)
+    views = content.pipelines_of(database, listed, in_airflow)
     with database.reading_ahead(listed):
         pipelines = [open_metrics.measured(database, view, lag.parts) for view, lag in views]
     return Response(open_metrics.text(pipelines), media_type=open_metrics.CONTENT_TYPE)

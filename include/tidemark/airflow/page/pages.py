@@ -21,7 +21,6 @@ from tidemark.airflow.page.access import (
     MAY_READ,
     MAY_START_RUNS,
     Database,
-    FailedRuns,
     ListedPipelines,
     MayPause,
     MayStart,
@@ -29,6 +28,7 @@ from tidemark.airflow.page.access import (
     PipelineName,
     PlanTasks,
     ReadablePipelines,
+    StatesInAirflow,
     UnplannedPipelines,
     confirmed,
     refuse_forged,
@@ -82,7 +82,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 Empty = Literal[""]
 OBJECTS = 500  # files of a manifest on its page; each sink may have as many as it has hours and partitions
 HOURS = DAYS * HOURS_OF_A_DAY  # of a pipeline on its page: the newest, and those that are open
-COLUMNS = "not done", "given up", "dead letters"  # of the list, as far as a pipeline has some
+COLUMNS = "not done", "accepted loss", "dead letters"  # of the list, as far as a pipeline has some
 MOST_CAUSES = 10  # of a pipeline on its page
 MOST_OK = 12  # rows of the list that are ok: more of them are one row
 LETTERS = 20  # dead letters on their page
@@ -111,7 +111,7 @@ def pipelines(
     database: Database,
     listed: ListedPipelines,
     unplanned: UnplannedPipelines,
-    failed: FailedRuns,
+    in_airflow: StatesInAirflow,
     tasks: PlanTasks,
     name: str = "",
     state: State | Empty = "",
@@ -121,7 +121,7 @@ def pipelines(
     A cause that keeps several pipelines from ``ok`` is shown once, above all. Healthy members of a group are one row
     that opens, unless a filter selects some of them.
     """
-    views = sorted((view for view, _ in content.pipelines_of(database, listed, failed)), key=worst_first)
+    views = sorted((view for view, _ in content.pipelines_of(database, listed, in_airflow)), key=worst_first)
     homes = {name: dag_of(name, tasks) for name in listed}
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
@@ -250,7 +250,7 @@ def pipeline(
     request: Request,
     database: Database,
     name: PipelineName,
-    failed: FailedRuns,
+    in_airflow: StatesInAirflow,
     tasks: PlanTasks,
     user: GetUserDep,
     selection: Selection,
@@ -265,7 +265,7 @@ def pipeline(
     """Show a pipeline. ``by`` and ``to`` belong to the drawing along time, ``after`` and the selection to the list of
     manifests.
     """
-    [(view, lag)] = content.pipelines_of(database, [name], failed)
+    [(view, lag)] = content.pipelines_of(database, [name], in_airflow)
     manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
     matching = older = 0
     if manifests:
