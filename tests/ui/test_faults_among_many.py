@@ -192,7 +192,7 @@ FAULTS = {
         "orders-0 offset 60", lambda on_call: on_call.write("orders", max_dead_letters="50%"),
     ),
     "refunds": Fault(kill_worker, "the process of attempt 1 is dead", "refunds-0"),
-    "payments": Fault(stop_broker, "Kafka does not answer within", "127.0.0.1:", lambda on_call: on_call.far.start()),
+    "payments": Fault(stop_broker, "Connection refused, so Kafka", "127.0.0.1:", lambda on_call: on_call.far.start()),
     "invoices": Fault(delete_file, "raw/invoices/2026/01/01/", "manifest"),
 }  # fmt: skip
 

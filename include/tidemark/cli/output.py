@@ -411,7 +411,7 @@ def status(views: Sequence[Status], *, folded: bool) -> None:
         echo(f"  {kind}: {what}\n    next: tidemark status {group} has the next step of each")
     for cause in shared:
         waiting = f"{len(cause.pipelines)} pipelines wait for it: {', '.join(cause.pipelines)}"
-        echo(f"{cause.what}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
+        echo(f"{cause}; {waiting}\n    next: {cause.next_step or 'tidemark doctor'}")
 
 
 def _common_problems(

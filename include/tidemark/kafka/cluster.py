@@ -3,6 +3,7 @@
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -75,6 +76,8 @@ class ConsumerGroup:
     unsettled: tuple[TopicPartition, ...]
 
 
+# librdkafka: "kafka:9092/bootstrap: Connect to ipv4#10.0.0.7:9092 failed: Connection refused (after 0ms in state ..)"
+_TROUBLE = re.compile(r"\S+: (?:Connect to \S+ failed: )?(?P<reason>.+?)(?: \(after .*)?$")
 _SHARED: WeakValueDictionary[str, "KafkaCluster"] = WeakValueDictionary()
 _SHARING = Lock()
 
@@ -141,6 +144,14 @@ class KafkaCluster:
         if error.code() in REFUSALS and self._refusal is None:
             self._refusal = error, time.monotonic()
 
+    @property
+    def trouble(self) -> str:
+        """Return the newest reason why a broker could not be reached, such as ``Connection refused``; empty after an
+        answer."""
+        words = _TROUBLE.match(self._last_error)
+        what, *why = words["reason"].split(": ") if words else [""]
+        return ": ".join([what, *why[-1:]])  # what is between them are the codes of OpenSSL
+
     def _text(self, error: KafkaError) -> str:
         return masked(error.str(), self._secrets)
 
@@ -172,7 +183,7 @@ class KafkaCluster:
                     results[key] = error
                 else:
                     raise self.translated(error, str(key) if isinstance(key, str) else None) from failed
-        self._refusal = None
+        self._refusal, self._last_error = None, ""
         return results
 
     def translated(self, error: KafkaError, topic: str | None = None) -> TidemarkError:
@@ -221,8 +232,9 @@ class KafkaCluster:
                     **{**context, "partition": number},
                 )
         reasons = "; ".join(filter(None, [detail, self._last_error]))
+        cause = f"{self.trouble}, so " if self.trouble else ""
         return Unavailable(
-            f"Kafka does not answer within {TIMEOUT_S:.0f} s at {self.bootstrap_servers} ({reasons})",
+            f"{cause}Kafka does not answer within {TIMEOUT_S:.0f} s at {self.bootstrap_servers} ({reasons})",
             next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
             "that security.protocol and the client's certificate are those that this port wants",
             **context,

@@ -198,8 +198,8 @@ OLDER = "if it was restored from an older copy, or failed over to a server that 
 
 def went_back(database: ManifestDatabase, sink: Sink) -> str | None:
     """Return the reason why a target is not as this database last published to it; None if it is."""
-    found = _went_back(database, sink)
-    return None if found is None else found[0]
+    difference = _went_back(database, sink)
+    return None if difference is None else difference[0]
 
 
 def _went_back(database: ManifestDatabase, sink: Sink) -> tuple[str, str] | None:
@@ -279,9 +279,9 @@ def _lost_table(database: ManifestDatabase, sink: Sink, before: str | None, now:
 
 def refuse_went_back(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``LakeConflict`` for a target that was restored from an older copy, or replaced by another one."""
-    found = _went_back(database, sink)
-    if found is not None:
-        what, accept = found
+    difference = _went_back(database, sink)
+    if difference is not None:
+        what, accept = difference
         adopt = command(NextStep.ADOPT, sink.pipeline_name, None, sink.name)
         step = f"nothing was written; {accept} as it is: {adopt}, which lists what must be replayed"
         raise LakeConflict(what, next_step=step, sink=sink.name)

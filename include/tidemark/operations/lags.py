@@ -32,10 +32,11 @@ ANY_SOURCE: Mapping[str, object] = {}
 
 @dataclass(frozen=True)
 class System:
-    """A source that can be asked."""
+    """A source that can be asked; ``trouble`` returns the newest reason why it has not answered, if one is known."""
 
     title: str
     address: str
+    trouble: Callable[[], str] = field(default=str, compare=False)
 
     def __str__(self) -> str:
         return f"{self.title} at {self.address}"
@@ -147,7 +148,7 @@ def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, 
     def ask() -> tuple[Lag, ...]:
         with about(pipeline=pipeline.name):
             source = open_source(pipeline.name, pipeline.source, lookup)
-            systems[pipeline.name] = System(source.title, source.address)
+            systems[pipeline.name] = System(source.title, source.address, source.trouble)
             return tuple(behind(source, known))
 
     return ask
@@ -155,7 +156,10 @@ def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, 
 
 def _answer(future: _Answering, limit: float, system: System | None) -> Answer:
     if not future.done():
-        return Answer(None, f"{SOURCE} has not answered within {round(limit, 2):g} s", system=system, silent=True)
+        trouble = system.trouble() if system else ""
+        cause = f"{trouble}, so " if trouble else ""
+        why = f"{cause}{SOURCE} has not answered within {round(limit, 2):g} s"
+        return Answer(None, why, system=system, silent=True)
     error = future.exception()
     if error is None:
         return Answer(future.result(), system=system)

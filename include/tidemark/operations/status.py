@@ -54,6 +54,7 @@ class State(StrEnum):
     OK = "ok"
 
 
+_SO_SILENT = re.compile(r"(?P<trouble>[^\n]+?), so .+ (?:does not answer|has not answered)")
 PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
 
 
@@ -78,11 +79,17 @@ class PipelineProblem(Problem):
 
 @dataclass(frozen=True)
 class SharedCause:
-    """One thing that is wrong and keeps several pipelines from ``ok``."""
+    """One thing that is wrong and keeps several pipelines from ``ok``; ``trouble`` is the reason of a silent source, if
+    it is known.
+    """
 
     what: str
     next_step: str
     pipelines: tuple[str, ...]
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.trouble}, so {self.what}" if self.trouble else self.what
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class InAirflow:
-    """What Airflow knows of a pipeline: its newest scheduled run if the plan of that failed, and its DAG if it is
+    """The facts that Airflow has of a pipeline: its newest scheduled run if that failed to plan, and its DAG if that is
     paused.
     """
 
@@ -354,10 +361,16 @@ def shared_causes(statuses: Iterable[Status]) -> list[SharedCause]:
             if problem.shared_cause is not None:
                 by_cause.setdefault(problem.shared_cause, {}).setdefault(each.pipeline_name, problem)
     return [
-        SharedCause(what, next(iter(problems.values())).next_step, tuple(problems))
+        SharedCause(what, next(iter(problems.values())).next_step, tuple(problems), _trouble(problems.values()))
         for what, problems in by_cause.items()
         if len(problems) > 1
     ]
+
+
+def _trouble(problems: Iterable[PipelineProblem]) -> str:
+    """Return the reason why a source is silent, which stands first in its errors."""
+    known = (_SO_SILENT.match(problem.headline or problem.what) for problem in problems)
+    return next((match["trouble"] for match in known if match), "")
 
 
 def own_problems(status: Status, shared: Collection[SharedCause]) -> list[PipelineProblem]:
@@ -611,7 +624,8 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
 
 def _step_of_all(pipeline_name: str, step: str, manifests: Collection[object]) -> str:
     """Return the step for all damaged manifests, instead of the replay of one of them."""
-    is_replay = len(manifests) > 1 and re.fullmatch(rf"tidemark replay {re.escape(pipeline_name)} --manifest \d+", step)
+    *words, manifest_id = step.split() or [""]
+    is_replay = len(manifests) > 1 and words[:2] == ["tidemark", "replay"] and manifest_id.isdecimal()
     return f"tidemark replay {pipeline_name} --damaged" if is_replay else step
 
 
@@ -709,11 +723,12 @@ def _source_problems(
     if heard is None:
         return []
     if heard.parts is None:
-        what = f"the lag is not known: {(heard.why or '').replace(SOURCE, str(heard.system or SOURCE))}"
+        why = (heard.why or "").replace(SOURCE, str(heard.system or SOURCE))
         ask = heard.next_step or f"tidemark lag {pipeline.name}"
         silent = heard.system.address if heard.silent and heard.system else None
         shared = heard.why if heard.system and not heard.silent else None
-        return [PipelineProblem(None, what, ask, kind=State.UNKNOWN, silent=silent, shared_cause=shared)]
+        what = f"the lag is not known: {why}"
+        return [PipelineProblem(None, what, ask, kind=State.UNKNOWN, silent=silent, shared_cause=shared, headline=why)]
     problems = [*_loss_problems(pipeline, heard.parts), *_change_problems(pipeline, heard.parts, refused)]
     offsets = sum(part.lag + part.unpublished for part in heard.parts)
     if max_lag is not None and offsets > max_lag:

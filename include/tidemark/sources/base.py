@@ -31,6 +31,10 @@ class Source(ABC):
         self.pipeline_name = pipeline_name
         self.settings = settings
 
+    def trouble(self) -> str:
+        """Return the newest reason why a request has no answer yet; empty if none is known. Asks nobody."""
+        return ""
+
     @abstractmethod
     def dataset(self, topic: str) -> Dataset:
         """Return the name of a topic in lineage tools."""

@@ -342,7 +342,7 @@ class _NoOffset(Exception):
 def unavailable(gone: Gone, **context: object) -> TidemarkError:
     """Return the error for a connection that has ended."""
     return Unavailable(
-        f"RabbitMQ does not answer ({gone})",
+        f"{gone}, so RabbitMQ does not answer",
         next_step="check that the server runs with its plugin rabbitmq_stream, that the RabbitMQ connection names the "
         "port of its stream listener (5552, with TLS 5551), and that stream.advertised_host is reachable",
         **context,

@@ -31,6 +31,9 @@ class KafkaSource(Source):
         self.cluster = shared_cluster(connection.bootstrap_servers, connection.config)
         self._connection = connection
 
+    def trouble(self) -> str:
+        return self.cluster.trouble
+
     def dataset(self, topic: str) -> Dataset:
         return dataset_of_topic(self.address, topic)
 
