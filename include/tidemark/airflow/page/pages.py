@@ -266,68 +266,71 @@ def pipeline(
     manifests.
     """
     [(view, lag)] = content.pipelines_of(database, [name], in_airflow)
-    manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
-    matching = older = 0
-    if manifests:
-        matching = database.manifests.count(name, selection, most=COUNTED + 1)
-        older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
-    hours, no_hours = _hours(database, name)
-    problems = own_problems(view, ())
-    retried = [
-        PipelineProblem(retry.manifest_id, retry.what, "", kind=State.RETRYING, headline=retry.headline)
-        for retry in view.retries[:MOST_CAUSES]
-    ]
-    known_sinks = database.sinks.known(name)
-    now = datetime.now(UTC)
-    dag_id = dag_of(name, tasks)
-    dag = dag_states([dag_id]).get(dag_id)
-    words = ManifestWords.of_pipeline(database, view)
-    runs, figures = content.runs_of(database, view, words)
-    values = {
-        "view": view,
-        "runs": runs,
-        "figures": figures,
-        "window": window,
-        "windows": list(LagWindow),
-        "lags": content.lags_over_time(database, view, window),
-        "dag_id": dag_id,
-        "dag": dag,
-        "deferred": deferred_tasks(tasks.get(split_name(name)[0]) or PlanTask(dag_id, PLAN)),
-        "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused}) if dag and may_pause else None,
-        "coverage": content.coverage_of(database, name, lag),
-        "time": drawn(timeline(database, name, now, step=by, until=to), now),
-        "causes": content.causes_of(database, problems[:MOST_CAUSES], [name]),
-        "more_problems": problems[MOST_CAUSES:],
-        "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
-        "words": words,
-        "counts": _counts(database, view, words),
-        "manifests": manifest_views(database, manifests, objects=False),
-        "states": list(ManifestState),
-        "topics": database.chains.topics(name),
-        "sinks": [sink.name for sink in known_sinks if sink.is_current],
-        "known_sinks": known_sinks,
-        "kept": content.kept_text(name),
-        "selection": selection,
-        "filters": _filters(selection),
-        "after": after,
-        "matching": matching,
-        "older": older,
-        "hours": hours,
-        "calendar": calendar_of(hours),
-        "unfinished": view.oldest_not_done is not None
-        or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems)
-        or bool(words.damage.mended_by("retry")),
-        "damaged": words.damage.mended_by("replay")[:PAGE],
-        "no_hours": no_hours,
-        "decisions": decision_views(database, name)[-10:][::-1],
-        "started": started,
-        "run_state": run_state(dag_id, started) if started else None,
-        "may_start": may_start,
-        "lost": any(part.log_start > part.planned for part in lag.parts or ())
-        or any(f"error={DataLost('').code}" in problem.what for problem in view.problems),
-        "lacking": content.lacking(database, name),
-        "audits": database.audits.history(name, PAGE),
-    }
+    with database.reading_ahead([name]):  # several parts of the page ask the same, such as what is damaged
+        manifests = database.manifests.page(name, selection, limit=PAGE, after=after)
+        matching = older = 0
+        if manifests:
+            matching = database.manifests.count(name, selection, most=COUNTED + 1)
+            older = database.manifests.count(name, selection, most=COUNTED + 1, after=manifests[-1].id)
+        hours, no_hours = _hours(database, name)
+        problems = own_problems(view, ())
+        retried = [
+            PipelineProblem(retry.manifest_id, retry.what, "", kind=State.RETRYING, headline=retry.headline)
+            for retry in view.retries[:MOST_CAUSES]
+        ]
+        known_sinks = database.sinks.known(name)
+        now = datetime.now(UTC)
+        dag_id = dag_of(name, tasks)
+        dag = dag_states([dag_id]).get(dag_id)
+        words = ManifestWords.of_pipeline(database, view)
+        runs, figures = content.runs_of(database, view, words)
+        values = {
+            "view": view,
+            "runs": runs,
+            "figures": figures,
+            "window": window,
+            "windows": list(LagWindow),
+            "lags": content.lags_over_time(database, view, window),
+            "dag_id": dag_id,
+            "dag": dag,
+            "deferred": deferred_tasks(tasks.get(split_name(name)[0]) or PlanTask(dag_id, PLAN)),
+            "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused})
+            if dag and may_pause
+            else None,
+            "coverage": content.coverage_of(database, name, lag),
+            "time": drawn(timeline(database, name, now, step=by, until=to), now),
+            "causes": content.causes_of(database, problems[:MOST_CAUSES], [name]),
+            "more_problems": problems[MOST_CAUSES:],
+            "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
+            "words": words,
+            "counts": _counts(database, view, words),
+            "manifests": manifest_views(database, manifests, objects=False),
+            "states": list(ManifestState),
+            "topics": database.chains.topics(name),
+            "sinks": [sink.name for sink in known_sinks if sink.is_current],
+            "known_sinks": known_sinks,
+            "kept": content.kept_text(name),
+            "selection": selection,
+            "filters": _filters(selection),
+            "after": after,
+            "matching": matching,
+            "older": older,
+            "hours": hours,
+            "calendar": calendar_of(hours),
+            "unfinished": view.oldest_not_done is not None
+            or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems)
+            or bool(words.damage.mended_by("retry")),
+            "damaged": words.damage.mended_by("replay")[:PAGE],
+            "no_hours": no_hours,
+            "decisions": decision_views(database, name)[-10:][::-1],
+            "started": started,
+            "run_state": run_state(dag_id, started) if started else None,
+            "may_start": may_start,
+            "lost": any(part.log_start > part.planned for part in lag.parts or ())
+            or any(f"error={DataLost('').code}" in problem.what for problem in view.problems),
+            "lacking": content.lacking(database, name),
+            "audits": database.audits.history(name, PAGE),
+        }
     return page(request, "pipeline.html", values)
 
 
