@@ -7,7 +7,7 @@ up, because they are not the page's work.
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -168,10 +168,18 @@ def _measured(manifests: int, partitions: int, newest: int) -> list[dict[str, An
 @contextmanager
 def client(end: int, partitions: int) -> Iterator[Any]:
     """Yield a client of the page's app in this process; ``end`` is the end of each partition in Kafka."""
+    from fastapi.testclient import TestClient
+
+    with app_of([NAME], end, partitions) as app:
+        yield TestClient(app)
+
+
+@contextmanager
+def app_of(names: Sequence[str], end: int, partitions: int) -> Iterator[Any]:
+    """Yield the page's app with these pipelines; ``end`` is the end of each partition in Kafka."""
     # Airflow takes seconds to import, and writes its configuration into its home: a folder of this measurement.
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from airflow.api_fastapi.core_api.security import get_user
-    from fastapi.testclient import TestClient
 
     from tidemark.airflow.page import access, content, pages, plan_tasks
     from tidemark.airflow.page.actions import DagState
@@ -179,13 +187,13 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     from tidemark.airflow.page.peeking import CHARACTERS
 
     lag = tuple(Lag(NAME, number, 0, end, end, end, 0, None) for number in range(partitions))
-    app = build_app()
+    app, unpaused = build_app(), DagState(paused=False, next_run=None)
     app.dependency_overrides |= {
         get_user: lambda: SimpleAuthManagerUser(username="bench", role="admin"),
         plan_tasks.plan_tasks: lambda: dict[str, Any](),
         access.unplanned_pipelines: lambda: list[Any](),
         access.states_in_airflow: lambda: dict[str, Any](),
-        access.readable_pipelines: lambda: [NAME],
+        access.readable_pipelines: lambda: [*names],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,
         access.HAS_START_RIGHT.dependency: lambda: True,
@@ -194,6 +202,6 @@ def client(end: int, partitions: int) -> Iterator[Any]:
     with (
         mock.patch.object(content, "ask_sources", lambda _, asked, *__: dict.fromkeys(asked, Answer(lag))),
         mock.patch.object(content, "peeked", return_value=vars(peeked_view(Peeked([], [], None), CHARACTERS))),
-        mock.patch.object(pages, "dag_states", return_value={NAME: DagState(paused=False, next_run=None)}),
+        mock.patch.object(pages, "dag_states", return_value=dict.fromkeys(names, unpaused)),
     ):
-        yield TestClient(app)
+        yield app

@@ -285,4 +285,11 @@ def test_each_of_six_faults_is_found_and_mended_from_the_list(on_call: OnCall, p
                 ran += commands
             print(f"{name}: {'; '.join(ran)}")
         opened(seen, "/tidemark/")
+        seen.get_by_text("1 of 28 needs a person").wait_for()
+        reason = row_of(seen, "clicks").locator(".reason").inner_text()
+        assert "its DAG clicks is paused, and no run starts" in reason, "Airflow has just made the DAGs"
+        assert "30 offsets" in reason, "retention has left them"
+        [command] = copied_commands(seen, "clicks")
+        on_call.ok(*shlex.split(command)[1:])
+        opened(seen, "/tidemark/")
         seen.get_by_text("no pipeline needs a person").wait_for()

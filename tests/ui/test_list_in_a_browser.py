@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from bench import browser as bench
+from sandbox.services.postgres import Postgres
 from tests.ui.pictures import Picture
 from tests.worlds.listed_pipelines import every_state, list_page
 from tidemark.airflow.page import pages
@@ -111,3 +113,10 @@ def test_the_caption_of_a_picture_names_the_last_number_and_what_came_after_it(
     body = f'<main><div class="plots" data-of="runs"></div><div id="runs">{table}</div></main>'
     assert show(plain, f"<!doctype html><head>{head}</head><body>{body}</body>") == []
     plain.get_by_role("img", name=words, exact=True).wait_for()
+
+
+def test_the_bench_opens_the_list_of_a_real_database(browser: Any, postgres: Postgres) -> None:
+    figures = bench.measure(postgres, browser, pipelines=20)
+    assert figures["status"].startswith("8 of 20 need a person")
+    assert 0 < figures["response"] < figures["painted"]
+    assert figures["loaded"] > figures["response"]
