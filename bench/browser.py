@@ -79,10 +79,14 @@ FROM manifest WHERE state = 'done' AND pipeline LIKE '%7' GROUP BY pipeline;
 SET session_replication_role = DEFAULT;
 SELECT count_done();
 """
-TIMES = """() => ({
-  response: performance.getEntriesByType('navigation')[0].responseEnd,
-  painted: performance.getEntriesByName('first-contentful-paint')[0].startTime,
-  loaded: performance.getEntriesByType('navigation')[0].loadEventEnd,
+TIMES = """() => new Promise((done) => {
+  const look = () => {
+    const [painted] = performance.getEntriesByName("first-contentful-paint");
+    const [opened] = performance.getEntriesByType("navigation");
+    if (!painted || !opened.loadEventEnd) requestAnimationFrame(look);
+    else done({ response: opened.responseEnd, painted: painted.startTime, loaded: opened.loadEventEnd });
+  };
+  look();
 })"""
 
 
@@ -137,7 +141,6 @@ def _opened(browser: Any, address: str) -> dict[str, Any]:
         context = browser.new_context(viewport={"width": 1440, "height": 900})  # without a cache
         page = context.new_page()
         page.goto(address, wait_until="load")
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
         times.append(page.evaluate(TIMES))
         rows, words = page.locator("tbody").count(), page.get_by_role("status").inner_text()
         context.close()
