@@ -116,8 +116,7 @@ def without_receipt(order: Order, what: str, look: str) -> WorkFailed:
     """Return the error of an attempt whose Spark left nothing; ``look`` says where to find the reason."""
     return WorkFailed(
         what,
-        next_step=f"nothing is published; {look}; a retry starts a new attempt: "
-        f"tidemark retry {order.pipeline_name}",
+        next_step=f"nothing is published; {look}; a retry starts a new attempt: tidemark retry {order.pipeline_name}",
         pipeline=order.pipeline_name,
         manifest=order.manifest_id,
         attempt=order.attempt,
