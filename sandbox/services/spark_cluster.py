@@ -12,12 +12,9 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.bootstrap.checkout import STATE
 from sandbox.bootstrap.jars import java
 from sandbox.errors import SandboxFailed
 from sandbox.services.processes import Child, Service, free_port, wait_until
-from tidemark.spark.classes import class_archive
-from tidemark.spark.java import NO_WORD
 
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 READY_S = 240  # 4 s on idle cores, more than 60 on busy ones
@@ -38,12 +35,6 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def _archive() -> list[str]:
-    """Return the option for the archive of Spark's classes, if this checkout has made one."""
-    path = class_archive(STATE / "jars" / "spark")
-    return [f"-XX:SharedArchiveFile={path}", NO_WORD] if path else []
-
-
 class SparkCluster(Service):
     """A cluster; each worker has one core and 1 GiB. ``environment``: more variables for executors, beside PATH and
     JAVA_HOME.
@@ -58,7 +49,7 @@ class SparkCluster(Service):
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Spark's scripts, which are not used here, would set the Scala version.
         own = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
-        own["JAVA_TOOL_OPTIONS"] = " ".join([*QUICK, *_archive()])  # executors work for seconds
+        own["JAVA_TOOL_OPTIONS"] = " ".join(QUICK)  # executors work for seconds
         self._environment = {**inherited, **own, **(environment or {})}
 
     @property

@@ -11,6 +11,7 @@ from sandbox.bootstrap.jars import java
 from tidemark.spark import classes
 from tidemark.spark.classes import class_archive
 from tidemark.spark.java import FEW_CORES, FEW_RECORDS, LATE_COMPILER, VARIABLES, java_options
+from tidemark.spark.session import driver_configuration
 
 ONE_COMPILER, SERIAL, YOUNG = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn64m"
 
@@ -18,7 +19,7 @@ ONE_COMPILER, SERIAL, YOUNG = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-X
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # what a machine of another size would get
-    for name in VARIABLES:
+    for name in (*VARIABLES, "SPARK_HOME", "SPARK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -88,15 +89,53 @@ def test_an_archive_is_used_only_whole_and_for_the_java_that_wrote_it(
     jars, java = tmp_path / "jars" / "spark", tmp_path / "java" / "bin" / "java"
     for folder in (jars, java.parent):
         folder.mkdir(parents=True)
+    jar = jars / "connector.jar"
     java.write_text("one")
+    jar.write_text("one")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    assert class_archive(None) is None
-    assert class_archive(jars) is None
-    archive = jars.parent / f"{classes._prefix()}{classes._made_from()}-4.jsa"
+    assert class_archive(None, str(jar)) is None
+    assert class_archive(jars, str(jar)) is None
+    archive = jars.parent / f"{classes._prefix()}{classes._made_from(str(jar))}-4.jsa"
     archive.write_bytes(b"1234")
-    assert class_archive(jars) == archive
+    assert class_archive(jars, str(jar)) == archive
     archive.write_bytes(b"123")
-    assert class_archive(jars) is None, "a file that is cut short would crash the JVM"
+    assert class_archive(jars, str(jar)) is None, "a file that is cut short would crash the JVM"
     archive.write_bytes(b"1234")
+    assert class_archive(jars, "") is None, "Java ignores an archive of another class path"
+    jar.write_text("another")
+    assert class_archive(jars, str(jar)) is None
+    archive.rename(jars.parent / f"{classes._prefix()}{classes._made_from(str(jar))}-4.jsa")
+    assert class_archive(jars, str(jar)) is not None
     java.write_text("another")
-    assert class_archive(jars) is None
+    assert class_archive(jars, str(jar)) is None
+
+
+CONNECTORS = "/jars/one.jar,/jars/two.jar"
+PROPERTIES = {"spark.jars": CONNECTORS, "spark.app.name": "x"}
+
+
+@pytest.mark.parametrize(("master", "jars"), [("local[2]", None), ("spark://host:7077", CONNECTORS)])
+def test_a_driver_has_the_connectors_on_its_class_path_and_executors_on_other_machines_fetch_them(
+    tmp_path: Path, master: str, jars: str | None
+) -> None:
+    properties = driver_configuration(master, tmp_path, PROPERTIES, 0, None)
+    assert properties["spark.driver.extraClassPath"] == "/jars/one.jar:/jars/two.jar"
+    assert properties.get("spark.jars") == jars
+    assert properties["spark.app.name"] == "x"
+
+
+def test_a_class_path_of_the_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {**PROPERTIES, "spark.driver.extraClassPath": "/mine"}
+    assert given.items() <= driver_configuration("local[2]", tmp_path, given, 0, None).items()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.master local\nspark.driver.extraClassPath=/mine\n")
+    properties = driver_configuration("local[2]", tmp_path, PROPERTIES, 0, None)
+    assert "spark.driver.extraClassPath" not in properties
+    assert properties["spark.jars"] == CONNECTORS
+    (tmp_path / "spark-defaults.conf").write_text("spark.master local\n")
+    assert "spark.jars" not in driver_configuration("local[2]", tmp_path, PROPERTIES, 0, None)
+
+
+def test_a_folder_whose_name_would_split_a_class_path_is_none(tmp_path: Path) -> None:
+    given = {"spark.jars": "/my:jars/one.jar"}
+    assert "spark.driver.extraClassPath" not in driver_configuration("local[2]", tmp_path, given, 0, None)

@@ -327,20 +327,27 @@ def spark_classes(environment: Environment, as_json: bool) -> None:
     """Store Spark's classes: each Spark starts sooner.
 
     Java stores the classes in the form in which it keeps them in memory. The archive, about 150 MB, lies beside the
-    folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java or PySpark: an archive that does not fit
-    is not used. If one fits, the command ends at once.
+    folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java, PySpark or the jars: an archive that does
+    not fit is not used. If one fits, the command ends at once.
     """
     from tidemark.spark.classes import class_archive, make_class_archive
-    from tidemark.spark.session import JAVA_OPTIONS, open_session  # takes 0.5 s to import
+    from tidemark.spark.session import (  # takes 0.5 s to import
+        JAVA_OPTIONS,
+        class_path,
+        open_session,
+        spark_configuration,
+    )
 
     jars = _jars_folder(environment, "beside which the archive would lie")
-    path = class_archive(jars)
+    on_class_path = class_path(spark_configuration(jars))
+    path = class_archive(jars, on_class_path)
     if path is None:
         log.note("Java stores the classes that Spark loads, in about 20 s")
         spark_log = environment.home / "_logs" / "spark.log"
         path = make_class_archive(
-            jars, lambda options: open_session("local[2]", jars, spark_log, conf={JAVA_OPTIONS: options})
-        )
+            jars, on_class_path,
+            lambda options: open_session("local[2]", jars, spark_log, conf={JAVA_OPTIONS: options}),
+        )  # fmt: skip
     echo(json_text({"archive": str(path)}) if as_json else path)
 
 

@@ -44,10 +44,8 @@ def server_command(
     master find the package of this process.
     """
     home = own_spark()
-    properties = {
-        **server_properties(environment, host, port),
-        **driver_configuration(master, folder, conf, None, environment.spark_jars),
-    }
+    properties = {**server_properties(environment, host, port), **conf}
+    properties = driver_configuration(master, folder, properties, None, environment.spark_jars)
     settings = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     if not is_local(master):
         settings += ["--py-files", str(package_zip(environment.home))]

@@ -36,6 +36,8 @@ from tidemark.spark.start_log import not_started, size_of, written_since
 # Spark's default words and the keys of sources: Spark shows options with these names as stars in plans and debug logs.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private key"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+CLASS_PATH = "spark.driver.extraClassPath"
+JARS = "spark.jars"
 LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ADMITTED_S = 300.0  # for YARN to start an application master: seconds in a queue with room
@@ -63,23 +65,45 @@ def spark_configuration(jars: Path | None) -> dict[str, str]:
         if not files:
             raise ConfigurationError(f"there are no jars in {fitting}", next_step=step_to_jars())
         refuse_other_versions(fitting)
-        settings["spark.jars"] = ",".join(str(file.resolve()) for file in files)
+        settings[JARS] = ",".join(str(file.resolve()) for file in files)
     return settings
 
 
 def driver_configuration(
-    master: str, folder: Path, conf: Mapping[str, str], records: int | None, jars: Path | None
+    master: str, folder: Path, properties: Mapping[str, str], records: int | None, jars: Path | None
 ) -> dict[str, str]:
-    """Return the properties of a driver on this machine, with ``conf``: its address, its working folder, its JVM.
+    """Return the properties of a driver on this machine: those given, its address, its working folder, its JVM.
 
     Spark 4.0 leaves a folder ``artifacts`` where its JVM works, so the caller removes ``folder`` afterwards.
     ``records`` is the largest number that its first job reads; None: it stays up for many jobs. ``jars`` is the folder
     of the connectors, which may have an archive of classes beside it.
     """
-    options = java_options(conf.get(JAVA_OPTIONS, ""), records, class_archive(jars))
-    java = f"-Duser.dir='{folder.absolute()}' {options}".strip()
+    path = class_path(properties)
+    options = java_options(properties.get(JAVA_OPTIONS, ""), records, class_archive(jars, path))
     loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
-    return {**loopback, **conf, JAVA_OPTIONS: java}
+    driver = {**loopback, **properties, JAVA_OPTIONS: f"-Duser.dir='{folder.absolute()}' {options}".strip()}
+    if path:
+        driver[CLASS_PATH] = path
+        if is_local(master):
+            del driver[JARS]  # no executor on another machine fetches them
+    return driver
+
+
+def class_path(properties: Mapping[str, str]) -> str:
+    """Return the class path for the connectors' jars in a driver: from ``spark.jars`` Java archives no classes.
+
+    It is empty if a class path of the user is set, which must stay: here, or in ``spark-defaults.conf``.
+    """
+    jars = properties.get(JARS, "")
+    if CLASS_PATH in properties or os.pathsep in jars or _defaults_have_a_class_path():
+        return ""
+    return jars.replace(",", os.pathsep)
+
+
+def _defaults_have_a_class_path() -> bool:
+    home = Path(os.environ.get("SPARK_HOME") or own_spark())
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    return defaults.is_file() and CLASS_PATH in defaults.read_text(errors="replace")
 
 
 def python_of_executors(conf: Mapping[str, str]) -> str:
@@ -128,9 +152,8 @@ def open_session(
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="tidemark-spark-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        session = _session(
-            master, {**spark_configuration(jars), **driver_configuration(master, folder, conf, records, jars)}, log
-        )
+        properties = {**spark_configuration(jars), **conf}
+        session = _session(master, driver_configuration(master, folder, properties, records, jars), log)
         if not is_local(master):
             session.sparkContext.addPyFile(str(package_zip(home)))
         return session
