@@ -42,7 +42,8 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
 @pytest.mark.thorough
 def test_a_session_opens_without_pysparks_tools_for_tests_and_whatever_spark_home_says(tmp_path: Path) -> None:
     program = (
-        "import sys; from tidemark.spark.session import open_session; open_session('local[1]', None).range(1).count();"
+        "import sys; from tidemark.spark.session import open_session; session = open_session('local[1]', None);"
+        "session.range(1).mapInArrow(lambda batches: batches, 'id bigint').collect();"
         "print(sorted({'pandas', 'grpc', 'unittest', 'pyspark.testing'} & set(sys.modules)))"
     )
     environment = {**os.environ, "SPARK_HOME": str(tmp_path / "another-spark")}

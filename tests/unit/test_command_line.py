@@ -58,6 +58,18 @@ def test_no_command_imports_pandas_before_it_works_on_rows(name: str) -> None:
     assert "pandas" not in imported_by(name, "--help"), "pyarrow imports it when it makes an array of a list"
 
 
+@pytest.mark.thorough
+def test_no_command_imports_pandas_to_read_a_pipeline_file(tmp_path: Path) -> None:
+    (tmp_path / "demo.yaml").write_text(
+        "pipeline: demo\n"
+        "source: {kafka: {bootstrap_servers: 'localhost:9', topics: [demo]}}\n"
+        "decode: {format: json, schema: id BIGINT NOT NULL}\n"
+        "event_time: {source: timestamp}\n"
+        "sinks: [{files: {root: lake}}]\n"
+    )
+    assert "pandas" not in imported_by("validate", "--pipelines", str(tmp_path))
+
+
 @pytest.mark.parametrize(("words", "status"), [("--version", 0), ("nonsense", 2)])
 @pytest.mark.parametrize("daemon", [True, False])
 def test_the_process_ends_at_once_with_its_status_unless_a_thread_is_at_work(

@@ -19,7 +19,7 @@ ONE_COMPILER, SERIAL, YOUNG = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-X
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # what a machine of another size would get
-    for name in (*VARIABLES, "SPARK_HOME", "SPARK_CONF_DIR"):
+    for name in (*VARIABLES, "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -133,9 +133,14 @@ def test_a_class_path_of_the_user_stays(tmp_path: Path, monkeypatch: pytest.Monk
     assert "spark.driver.extraClassPath" not in properties
     assert properties["spark.jars"] == CONNECTORS
     (tmp_path / "spark-defaults.conf").write_text("spark.master local\n")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-class-path /mine pyspark-shell")
+    assert driver_configuration("local[2]", tmp_path, PROPERTIES, 0, None)["spark.jars"] == CONNECTORS
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
     assert "spark.jars" not in driver_configuration("local[2]", tmp_path, PROPERTIES, 0, None)
 
 
-def test_a_folder_whose_name_would_split_a_class_path_is_none(tmp_path: Path) -> None:
-    given = {"spark.jars": "/my:jars/one.jar"}
+@pytest.mark.parametrize("jars", ["/my:jars/one.jar", "s3a://jars/one.jar", "/jars/*.jar"])
+def test_what_only_spark_can_resolve_is_on_no_class_path(tmp_path: Path, jars: str) -> None:
+    given = {"spark.jars": jars}
+    assert given.items() <= driver_configuration("local[2]", tmp_path, given, 0, None).items()
     assert "spark.driver.extraClassPath" not in driver_configuration("local[2]", tmp_path, given, 0, None)

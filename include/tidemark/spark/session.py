@@ -7,6 +7,7 @@ need a Python with pyarrow and with the driver of the database that they write t
 import atexit
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -22,6 +23,7 @@ from py4j.protocol import INPUT_CONVERTER, Py4JError  # type: ignore[import-unty
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas import functions
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from tidemark.errors import ConfigurationError, Unavailable
@@ -38,6 +40,7 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|private 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
 JARS = "spark.jars"
+NO_PATH = re.compile(r"[:*?{\[]")  # addresses and patterns of files, which only spark.jars may have
 LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ADMITTED_S = 300.0  # for YARN to start an application master: seconds in a queue with room
@@ -92,10 +95,11 @@ def driver_configuration(
 def class_path(properties: Mapping[str, str]) -> str:
     """Return the class path for the connectors' jars in a driver: from ``spark.jars`` Java archives no classes.
 
-    It is empty if a class path of the user is set, which must stay: here, or in ``spark-defaults.conf``.
+    It is empty if a class path of the user is set, which must stay: here, in ``spark-defaults.conf``, or for PySpark.
     """
     jars = properties.get(JARS, "")
-    if CLASS_PATH in properties or os.pathsep in jars or _defaults_have_a_class_path():
+    in_arguments = "class-path" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    if CLASS_PATH in properties or in_arguments or _defaults_have_a_class_path() or NO_PATH.search(jars):
         return ""
     return jars.replace(",", os.pathsep)
 
@@ -235,17 +239,20 @@ def _output_to(log: Path | None) -> Iterator[None]:
             os.close(original)
 
 
-def _forget_numpy() -> None:
-    """Remove PySpark's converters for NumPy: Java gets no values of NumPy from us. To recognize such values, PySpark
-    would import its test tools, with pandas and gRPC, while the driver starts: 11 MiB that it never needs.
+def forget_pandas() -> None:
+    """Keep pandas out of this process: to import it takes 0.3 s of a core, and nothing here uses it.
+
+    PySpark looks for pandas before Arrow batches go to Python. Java gets no values of NumPy from us: to recognize such
+    values, PySpark would import its test tools, with pandas and gRPC.
     """
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
     INPUT_CONVERTER[:] = [
         each for each in INPUT_CONVERTER if not isinstance(each, NumpyArrayConverter | NumpyScalarConverter)
     ]
 
 
 def _session(master: str, settings: Mapping[str, str], log: Path | None) -> SparkSession:
-    _forget_numpy()
+    forget_pandas()
     builder = SparkSession.builder.master(master).appName("tidemark")
     for name, value in settings.items():
         builder = builder.config(name, value)

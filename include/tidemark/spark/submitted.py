@@ -25,7 +25,7 @@ from tidemark.spark import ended
 from tidemark.spark.failures import failure_from, failure_of
 from tidemark.spark.job import ABOVE, stage
 from tidemark.spark.jobs import beside, end_job, report_jobs, tag_of
-from tidemark.spark.session import spark_configuration
+from tidemark.spark.session import forget_pandas, spark_configuration
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 from tidemark.version import VERSION
@@ -144,6 +144,7 @@ def main(arguments: list[str]) -> int:
     conf = SparkConf()
     for key, value in spark_configuration(None).items():  # for a driver that our spark-submit did not start
         conf.setIfMissing(key, value)
+    forget_pandas()
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         watched = beside(partial(_end_without_order, session, tag, folder))

@@ -18,7 +18,7 @@ from tidemark.decoders.batch_parts import joined, leave_out, values_and_deletion
 from tidemark.decoders.json.strict import JsonDecoder
 
 _OF_STRING_CONVERTER: Final = b"Struct{"  # so begins a key with fields that Connect's StringConverter wrote
-_NULL_KEYS: Final = pa.array([b"null", b'{"schema":null,"payload":null}'], pa.binary())
+_NULL_KEYS: Final = (b"null", b'{"schema":null,"payload":null}')
 _NO_KEY: Final = "it has no key: without one its order among other changes of the row is not known"
 
 
@@ -92,7 +92,7 @@ class TombstoneDecoder:
 def _with_keys(values: Decoded, keys: pa.Array) -> Decoded:
     """Return the values of records that have a key; the others become errors. In JSON null, or null beside a schema, is
     no key."""
-    absent = pc.or_(pc.is_null(keys), pc.is_in(keys, value_set=_NULL_KEYS))
+    absent = pc.or_(pc.is_null(keys), pc.is_in(keys, value_set=pa.array(_NULL_KEYS, pa.binary())))
     keyless = values.good.filter(absent.take(values.good))
     if not len(keyless):
         return values
