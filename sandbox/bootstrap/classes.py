@@ -17,7 +17,8 @@ from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.install import REQUIREMENTS, VENV, Stamp
 
 JARS = STATE / "jars"
-STAMP = Stamp(JARS / "classes-stamp", REQUIREMENTS / "tidemark.lock")
+SPARK = CHECKOUT / "include" / "tidemark" / "spark"
+STAMP = Stamp(JARS / "classes-stamp", REQUIREMENTS / "tidemark.lock", SPARK / "classes.py", SPARK / "jars.txt")
 LOG = STATE / "logs" / "spark-classes.log"
 # As in tidemark/spark/classes.py, which is not imported before the packages are there.
 FILES = f"spark-classes-{version('pyspark')}-*"

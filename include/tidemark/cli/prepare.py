@@ -326,7 +326,7 @@ def spark_jars(environment: Environment, repository: str | None, as_json: bool) 
 def spark_classes(environment: Environment, as_json: bool) -> None:
     """Store Spark's classes: each Spark starts sooner.
 
-    Java stores the classes in the form in which it keeps them in memory. The archive, about 150 MB, lies beside the
+    Java stores the classes in the form in which it keeps them in memory. The archive, about 180 MB, lies beside the
     folder that TIDEMARK_SPARK_JARS names. Repeat it after an upgrade of Java, PySpark or the jars: an archive that does
     not fit is not used. If one fits, the command ends at once.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX, ENDING = "spark-classes-", ".jsa"
-WRITTEN_S = 300.0  # a JVM writes 150 MiB at its end, in 5 s on idle cores
+WRITTEN_S = 300.0  # a JVM writes 170 MiB at its end, in 5 s on idle cores
 ROWS = 1_000
 OpenSession = Callable[[str], "SparkSession"]
 
