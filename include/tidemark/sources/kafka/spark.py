@@ -99,8 +99,7 @@ class KafkaReader:
         if lacks := _NO_CLASS.search(str(failed)):
             return ConfigurationError(
                 f"Spark cannot log in to Kafka: its class path lacks {lacks[1]}",
-                next_step="nothing is published; tidemark spark jars fetches it into TIDEMARK_SPARK_JARS"
-                + THEN_RETRY,
+                next_step="nothing is published; tidemark spark jars fetches it into TIDEMARK_SPARK_JARS" + THEN_RETRY,
             )
         if not _REFUSALS.search(str(failed)):
             return None
