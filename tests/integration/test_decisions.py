@@ -17,7 +17,7 @@ from sandbox.services.broker import Broker
 from sandbox.services.postgres import Postgres
 from tests.worlds.arrow_stage import arrow_stage
 from tests.worlds.world import World, wait_stopped, wake
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.client import ManifestDatabase, on_this_machine
 from tidemark.errors import PlanRefused
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.plan import Tick, plan
@@ -35,7 +35,7 @@ def drop_before(world: World, partition: int, offset: int) -> None:
 def assert_decided(world: World, *decided: tuple[str, str]) -> None:
     """The history has just these decisions and reasons, oldest first, all of the user at this command line."""
     told = [(decision["decision"], decision["why"], decision["actor"]) for decision in world.json("history", "demo")]
-    assert told == [(*decision, f"cli {getpass.getuser()}") for decision in decided]
+    assert told == [(*decision, on_this_machine(f"cli {getpass.getuser()}")) for decision in decided]
 
 
 def lost(world: World) -> list[tuple[int, int, int]]:
