@@ -122,6 +122,7 @@ def test_a_driver_has_the_connectors_on_its_class_path_and_executors_on_other_ma
     assert properties["spark.driver.extraClassPath"] == "/jars/one.jar:/jars/two.jar"
     assert properties.get("spark.jars") == jars
     assert properties["spark.app.name"] == "x"
+    assert ("spark.io.mode.default" in properties) == (jars is None)
 
 
 def test_a_class_path_of_the_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

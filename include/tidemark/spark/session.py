@@ -45,6 +45,11 @@ LOGGERS_OF_PY4J = (None, "py4j.java_gateway", "py4j.clientserver")
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 ADMITTED_S = 300.0  # for YARN to start an application master: seconds in a queue with room
 LOOPBACK = "127.0.0.1"  # a local master works on this machine alone
+ON_ONE_MACHINE = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.io.mode.default": "NIO",  # the native transport, the default since Spark 4.1, takes 0.4 s more of a core
+}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -83,8 +88,11 @@ def driver_configuration(
     """
     path = class_path(properties)
     options = java_options(properties.get(JAVA_OPTIONS, ""), records, class_archive(jars, path))
-    loopback = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} if is_local(master) else {}
-    driver = {**loopback, **properties, JAVA_OPTIONS: f"-Duser.dir='{folder.absolute()}' {options}".strip()}
+    driver = {
+        **(ON_ONE_MACHINE if is_local(master) else {}),
+        **properties,
+        JAVA_OPTIONS: f"-Duser.dir='{folder.absolute()}' {options}".strip(),
+    }
     if path:
         driver[CLASS_PATH] = path
         if is_local(master):
