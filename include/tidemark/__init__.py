@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.lifecycle.plan import End, PlannedRun
     from tidemark.model.expectations import ExpectationCount, RecordPlace
     from tidemark.model.json_values import json_value
-    from tidemark.model.manifest import Counts, ManifestState, Publication, WithoutRows
+    from tidemark.model.manifest import AttemptProcess, Counts, ManifestState, Publication, WithoutRows
     from tidemark.model.offsets import Range, TopicPartition
     from tidemark.model.problem import Problem
     from tidemark.model.unknown_fields import UnknownField
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
+    "AttemptProcess",
     "AttemptView",
     "BroughtBack",
     "ChainOffset",

@@ -178,7 +178,7 @@ def test_too_many_of_them_fail_the_manifest_before_anything_is_published(make_wo
     assert done.exit_code == 1
     [_, manifest] = world.manifests()
     assert (manifest["state"], manifest["objects"], manifest["dead_letter_objects"]) == ("failed", [], [])
-    for text in (f"max_dead_letters is {limit}: ", "value: not UTF-8 (first ", "pipeline=demo manifest=2 ",
+    for text in (f"max_dead_letters is {limit}: ", "value is not UTF-8 (first ", "pipeline=demo manifest=2 ",
                  f"topic={world.topic} partition=1 offset=", f"tidemark peek demo --topic {world.topic} --partition 1",
                  "tidemark retry demo"):  # fmt: skip
         assert text in " ".join(manifest["reason"].split()), (first_bad, manifest["reason"])

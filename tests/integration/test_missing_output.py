@@ -29,8 +29,9 @@ def damage_of(world: World) -> PipelineProblem:
 
 
 def follow(world: World, problem: PipelineProblem) -> None:
-    """Type the next step."""
-    world.ok(*problem.next_step.split()[1:])
+    """Type the commands of the next step."""
+    for command in problem.next_step.split("; then: "):
+        world.ok(*command.split()[1:])
 
 
 def test_a_record_that_a_plan_does_not_find_is_damage_until_it_is_written_again(make_world: MakeWorld) -> None:
@@ -79,9 +80,7 @@ def test_a_marker_that_a_plan_does_not_find_is_damage_until_its_rows_are_replaye
     assert "each of the manifests 1, 2" in problems[0].what
     world.ok("run", "demo")
     follow(world, damage_of(world))
-    assert damage_of(world).manifest_id == 2
-    follow(world, damage_of(world))
-    assert status_of(world).state == "ok"
+    assert status_of(world).state == "ok", "one replay mends both"
     world.assert_complete()
 
 

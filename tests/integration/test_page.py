@@ -345,7 +345,7 @@ def test_the_coverage_counts_what_is_complete_and_tells_of_the_others_what_is_do
     client, address = ask(), "/api/pipelines/demo/coverage"
     silent = client.get(address).json()
     assert (silent["partitions"], silent["complete"], silent["more"]) == (2, 0, 0)
-    assert silent["why_no_ends"] == "the source has not answered within 0.01 s"
+    assert silent["why_no_ends"].endswith("the source has not answered within 0.01 s")
     first = silent["lanes"][0]
     assert (first["topic"], first["partition"], first["start"], first["end"]) == ("a", 0, 0, 15)
     assert first["offsets"] == {"done": 5, "planned": 5, "failed": 5}

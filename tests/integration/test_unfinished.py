@@ -140,8 +140,8 @@ def test_a_wrong_file_and_a_refused_topic_are_problems_and_an_unknown_name_is_wr
     world.ok("run", "demo")
     (world.pipelines / "wrong.yaml").write_text("pipeline: other\nsinkz: []\n")
     views = tidemark.status(dsn=world.dsn, pipelines=world.pipelines, max_age=timedelta(days=1))
-    assert [(view.pipeline_name, view.healthy) for view in views] == [("demo", True), ("wrong.yaml", False)]
-    assert "sinkz" in views[1].problems[0].what
+    assert [(view.pipeline_name, view.healthy) for view in views] == [("wrong.yaml", False), ("demo", True)]
+    assert "sinkz" in views[0].problems[0].what
     world.broker.delete_topic(world.topic)
     world.create_topic()
     assert world.here("plan", "demo").exit_code == 1

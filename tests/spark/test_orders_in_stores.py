@@ -109,7 +109,7 @@ def test_a_driver_that_leaves_nothing_is_named_by_the_words_of_its_command(elsew
     assert status == 1
     assert "the driver on the cluster left no receipt; submit.sh ended with exit status 3" in printed
     assert "no room in the queue" in printed
-    assert "tidemark retry demo --manifest 1" in printed
+    assert "a retry starts a new attempt: tidemark retry demo" in printed
 
 
 def test_the_doctor_tries_the_place_of_orders(elsewhere: Elsewhere) -> None:

@@ -610,7 +610,7 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
         again = f"tidemark audit {pipeline_name}{' --deep' if audit.deep else ''}"
         known = sorted(audit.first_differences, key=lambda difference: (difference.harmless, difference.unseen))
         first = next(iter(known), Problem(None, "", again))
-        step = _step_of_all(pipeline_name, first.next_step, {each.manifest_id for each in known} - {None})
+        step = _step_of_all(pipeline_name, first.next_step, {each.manifest_id for each in known} - {None}, again)
         is_unseen = first.unseen and audit.differences == len(audit.first_differences)
         where = f"manifest {first.manifest_id}: " if first.manifest_id is not None else ""
         differences = count_of(audit.differences, "difference")
@@ -622,11 +622,14 @@ def _audit_problems(pipeline_name: str, audits: Sequence[LastAudit]) -> list[Pip
     return sorted(problems, key=lambda problem: PROBLEMS.index(problem.kind))[:1]
 
 
-def _step_of_all(pipeline_name: str, step: str, manifests: Collection[object]) -> str:
-    """Return the step for all damaged manifests, instead of the replay of one of them."""
+def _step_of_all(pipeline_name: str, step: str, manifests: Collection[object], again: str) -> str:
+    """Return the step for all damaged manifests, instead of the replay of one of them.
+
+    That replay audits first, so its damage counts until the audit ``again``.
+    """
     *words, manifest_id = step.split() or [""]
     is_replay = len(manifests) > 1 and words[:2] == ["tidemark", "replay"] and manifest_id.isdecimal()
-    return f"tidemark replay {pipeline_name} --damaged" if is_replay else step
+    return f"tidemark replay {pipeline_name} --damaged; then: {again}" if is_replay else step
 
 
 def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> list[PipelineProblem]:
@@ -646,7 +649,7 @@ def _missing_output_problems(database: ManifestDatabase, pipeline_name: str) -> 
             PipelineProblem(
                 first["manifest_id"],
                 f"sink {sink}, of {which}, as was found at {since:%Y-%m-%d %H:%M} UTC: {what}",
-                _step_of_all(pipeline_name, first["next_step"], manifests),
+                _step_of_all(pipeline_name, first["next_step"], manifests, f"tidemark audit {pipeline_name}"),
                 kind=State.DAMAGED,
                 cause=f"missing {sink}",
                 headline=what,
