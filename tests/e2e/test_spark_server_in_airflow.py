@@ -14,7 +14,7 @@ from tests.worlds.airflow_world import AirflowWorld, postgres_connection
 from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.table_world import TableWorld
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 MakeTableWorld = Callable[..., TableWorld]
 SETTINGS = {"retry_delay": "1s", "kafka": {"slice": {"max_records": 1000}}, "spark": {"engine": "connect"}}

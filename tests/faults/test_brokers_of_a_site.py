@@ -14,6 +14,8 @@ from tests.worlds.world import World
 from tidemark.errors import Unavailable
 from tidemark.kafka.cluster import KafkaCluster
 
+pytestmark = pytest.mark.thorough
+
 MakeWorld = Callable[..., World]
 JARS = STATE / "jars" / "kafka"
 

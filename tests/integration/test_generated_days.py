@@ -29,6 +29,8 @@ from tidemark.model.offsets import TopicPartition
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Pipeline
 
+pytestmark = pytest.mark.thorough
+
 START = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = [START + number * HOUR for number in range(24)]
 MINUTE = timedelta(minutes=1)

@@ -20,6 +20,8 @@ from tidemark.database.migrate import migrate
 from tidemark.providers.topic import sink as topic_module
 from tidemark.providers.topic.staged import MESSAGES
 
+pytestmark = pytest.mark.thorough
+
 MakeTopic = Callable[..., TopicWorld]
 WHY = ("--why", "the places have other names")
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}

@@ -14,6 +14,8 @@ from tidemark.errors import ConfigurationError
 from tidemark.spark.jars import wanted_jars
 from tidemark.spark.session import spark_configuration
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
 INSTALLED = locked("pyspark")
 Type = Callable[..., "subprocess.CompletedProcess[str]"]

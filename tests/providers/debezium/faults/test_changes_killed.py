@@ -17,6 +17,8 @@ from tests.worlds.current_rows import CurrentRows, rows_of_a_changed_table
 from tests.worlds.table_world import TableWorld
 from tidemark.failpoints import FAILPOINTS
 
+pytestmark = pytest.mark.thorough
+
 OF_ATTEMPTS = tuple(point for point in FAILPOINTS if not point.startswith("plan."))
 
 

@@ -21,6 +21,8 @@ from tests.worlds.iceberg_others import (
 from tests.worlds.iceberg_world import TABLE, IcebergWorld
 from tidemark.providers.iceberg.evidence import NEWEST, OLD_EVIDENCE
 
+pytestmark = pytest.mark.thorough
+
 Make = Callable[..., IcebergWorld]
 WHY = ("--why", "a test")
 MORE_COLUMNS = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL, name STRING, k BIGINT"

@@ -16,6 +16,8 @@ from tests.worlds.delta_world import DeltaWorld
 from tests.worlds.iceberg_world import IcebergWorld
 from tidemark.providers.lake_tables.table_columns import stored_columns
 
+pytestmark = pytest.mark.thorough
+
 LakeWorld = DeltaWorld | IcebergWorld
 Make = Callable[..., LakeWorld]
 AT = "2024-03-01T10:00:00Z"

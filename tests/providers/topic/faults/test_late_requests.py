@@ -22,6 +22,8 @@ from tests.worlds.new_topics import new_topic
 from tests.worlds.topic_world import TopicWorld, committed
 from tests.worlds.world import wait_ended, wait_stopped, wake
 
+pytestmark = pytest.mark.thorough
+
 Make = Callable[..., TopicWorld]
 ONE_MANIFEST = {"kafka": {"slice": {"max_records": 1000}}}
 VERIFICATION = "transaction.partition.verification.enable"
