@@ -379,7 +379,7 @@ def test_a_view_in_the_place_of_a_published_table_is_not_taken_for_the_table(mak
         told = world.here(*words)
         assert told.exit_code == 1, words
         assert "public.latest is a view, and the sink writes to a table" in told.stdout + told.stderr
-        assert "(ALTER TABLE .. RENAME TO latest)" in told.stdout + told.stderr
+        assert "name back: ALTER TABLE .. RENAME TO latest" in told.stdout + told.stderr
     [problem] = [each for each in world.status("demo")[0]["problems"] if "run demo" in each["next_step"]]
     world.execute("DROP VIEW public.latest; ALTER TABLE public.kept RENAME TO latest")
     world.ok(*problem["next_step"].rsplit("; then: tidemark ", 1)[1].split())
