@@ -72,7 +72,8 @@ class Lags:
         """Return an answer for each pipeline: the one that arrives within ``limit`` seconds, else one at most a minute
         old, else one that says that the source has not answered.
 
-        ``sources`` are the source settings in the files now. An answer under other settings does not count.
+        ``sources`` are the source settings in the files now, with what is planned. An answer under others does not
+        count: after a run the lag is that of after it.
         """
         futures = {name: self._begun(name, sources.get(name), ask) for name, ask in asks.items()}
         self._add_threads()
@@ -131,6 +132,7 @@ def ask_sources(
     """
     connection_of = cache(lookup)
     asks: dict[str, Ask] = {}
+    sources: dict[str, object] = {}
     refused: dict[str, Answer] = {}
     with database.reading_ahead(pipelines):
         for name, pipeline in pipelines.items():
@@ -138,10 +140,12 @@ def ask_sources(
                 with about(pipeline=name):
                     refuse_out_of_use(name, database)
                     refuse_unlike(pipeline, database.sinks.known(name))
-                    asks[name] = _ask(pipeline, connection_of, planned(database, pipeline), lags.systems)
+                    known = planned(database, pipeline)
+                    asks[name] = _ask(pipeline, connection_of, known, lags.systems)
+                    sources[name] = pipeline.source, known
             except TidemarkError as error:
                 refused[name] = Answer(None, error.what, error.next_step)
-    return refused | lags.of(asks, {name: pipelines[name].source for name in asks})
+    return refused | lags.of(asks, sources)
 
 
 def _ask(pipeline: Pipeline, lookup: Lookup, known: Planned, systems: dict[str, System]) -> Ask:
