@@ -267,6 +267,9 @@ def test_each_of_six_faults_is_found_and_mended_from_the_list(on_call: OnCall, p
                 print(f"{width}: {name} is there after {opened(seen, f'/tidemark/pipelines/{name}'):.1f} s")
                 picture(seen, f"fault-{name}-{width}")
                 assert seen.locator(".notice strong").first.inner_text().startswith(FAULTS[name].cause)
+                paused = seen.locator(".notice").filter(has_text="is paused, and no run starts")
+                assert paused.count() == (name in ("clicks", "customers", "orders", "refunds")), name
+                assert paused.locator(".command").count() == 0, "what another problem stops, a run would not do either"
     with window(page, "wide") as seen:
         opened(seen, "/tidemark/pipelines/invoices")
         seen.get_by_role("link", name="Replay what is damaged").click()

@@ -27,6 +27,8 @@ from tidemark.pipeline.schedule import Schedule
 from tidemark.pipeline.settings import Pipeline, Unfinished
 from tidemark.planner import OnDataLoss, acceptance_of
 
+PAUSED = "paused"  # the cause of a problem
+UNPAUSE_LATER = "unpause the DAG when the other problems are mended"
 START = timedelta(minutes=10)  # the longest that a planned manifest may wait for its first attempt, behind other tasks
 TRY = timedelta(minutes=10)  # the longest delay of a next try, behind other tasks
 LONGEST_PLAN = timedelta(minutes=10)  # up to half of it may pass before its cut is due
@@ -321,7 +323,7 @@ def status(
         audits=audits,
         problems=tuple(
             sorted(
-                (_with_shared_cause(problem, heard) for problem in problems),
+                (_with_shared_cause(problem, heard) for problem in _unpaused_last(problems)),
                 key=lambda problem: PROBLEMS.index(problem.kind),
             )
         ),
@@ -814,7 +816,14 @@ def _paused_problems(
         return []
     what = f"its DAG {paused_dag} is paused, and no run starts: {', '.join([*waiting, *filter(None, [late])])}"
     step = f"unpause the DAG; or do the work now: tidemark run {pipeline.name}"
-    return [PipelineProblem(None, what, step, kind=State.LATE, cause="paused")]
+    return [PipelineProblem(None, what, step, kind=State.LATE, cause=PAUSED)]
+
+
+def _unpaused_last(problems: Sequence[PipelineProblem]) -> list[PipelineProblem]:
+    """Return the problems; beside others, that of a paused DAG offers no run, which the others would stop too."""
+    if len(problems) == 1:
+        return [*problems]
+    return [replace(each, next_step=UNPAUSE_LATER) if each.cause == PAUSED else each for each in problems]
 
 
 def _max_age_by_runs(pipeline: Pipeline, now: datetime) -> timedelta | None:
