@@ -13,9 +13,10 @@ import pytest
 
 from sandbox.services.azurite import Container
 from sandbox.services.s3 import Bucket
-from tidemark.errors import Fenced, WorkFailed
+from tests.worlds.moved_files import assert_moved_and_removed, nothing, stage
+from tidemark.errors import Fenced
 from tidemark.kinds import STORES
-from tidemark.storage.base import Move, ObjectStore
+from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 from tidemark.storage.remote import RemoteStore
 
@@ -41,37 +42,11 @@ def store(
     return open_store(place.root, CONNECTION)
 
 
-def stage(store: ObjectStore, key: str, content: bytes) -> Move:
-    move = Move(f"_staging/1/0001/{key}", f"raw/{key}", len(content))
-    with store.create(move.staged, move.key) as file:
-        file.write(content)
-    return move
-
-
-def nothing() -> None:
-    pass
-
-
 @pytest.mark.parametrize("size", [0, 1, 2 * 1024 * 1024 + 1])
 def test_what_is_staged_is_moved_and_removed(store: ObjectStore, size: int) -> None:
     store.check(replaces=True)
     assert [*store.list()] == [], "the probe is gone"
-    content = os.urandom(size)
-    move = stage(store, "a", content)
-    store.move_each([move], nothing, nothing)
-    store.move(move.staged, move.key, move.size)
-    assert store.get("raw/a") == content
-    with store.open("raw/a") as file:
-        assert file.read() == content
-    store.delete_folder("_staging")
-    store.move(move.staged, move.key, move.size)  # done before
-    assert [*store.list()] == [("raw/a", size)]
-    assert (store.has({"raw/a": size}), store.has({"raw/a": size + 1}), store.has({"raw/b": 0})) == (True, False, False)
-    store.delete(["raw/a", "raw/never"])
-    assert store.get("raw/a") is None
-    assert [*store.list()] == []
-    with pytest.raises(WorkFailed):
-        store.move(move.staged, move.key, move.size)
+    assert_moved_and_removed(store, size)
 
 
 def test_of_many_who_create_a_key_one_is_told(store: ObjectStore) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.services.processes import free_port
 from sandbox.services.s3 import Bucket
+from tests.worlds.moved_files import assert_moved_and_removed, nothing, stage
 from tests.worlds.s3_world import ENCRYPTS
 from tidemark.connections.lookup import from_environment
 from tidemark.errors import AccessDenied, ConfigurationError, TidemarkError, Unavailable, WorkFailed
@@ -35,13 +36,6 @@ def store(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     return opened(s3, monkeypatch)
 
 
-def stage(store: S3Store, key: str, content: bytes, *, final: bool = False) -> Move:
-    move = Move(f"{STAGING}/{key}", f"raw/{key}", len(content))
-    with store.create(move.staged, move.key if final else None) as file:
-        file.write(content)
-    return move
-
-
 def upload(store: S3Store, key: str = "a") -> tuple[Move, bytes]:
     content = os.urandom(UPLOADED_BYTES)
     return stage(store, key, content, final=True), content
@@ -52,26 +46,9 @@ def uploads(s3: Bucket, store: S3Store) -> list[str]:
     return [key.rpartition("/")[2] for key, _ in replace(s3, root=store.root).uploads()]
 
 
-def nothing() -> None:
-    pass
-
-
 @pytest.mark.parametrize("size", [0, 1, SMALLEST_PART, 2 * SMALLEST_PART + 1])
 def test_an_object_is_staged_moved_and_removed_whole_and_in_parts(store: S3Store, size: int) -> None:
-    content = os.urandom(size)
-    move = stage(store, "a", content)
-    store.move_each([move], nothing, nothing)
-    store.move(move.staged, move.key, move.size)
-    assert store.get("raw/a") == content
-    store.delete_folder("_staging")
-    store.move(move.staged, move.key, move.size)  # done before
-    assert [*store.list()] == [("raw/a", size)]
-    assert (store.has({"raw/a": size}), store.has({"raw/a": size + 1}), store.has({"raw/b": 0})) == (True, False, False)
-    store.delete(["raw/a", "raw/never"])
-    assert store.get("raw/a") is None
-    assert [*store.list()] == []
-    with pytest.raises(WorkFailed, match="no longer exists, and was not copied"):
-        store.move(move.staged, move.key, move.size)
+    assert_moved_and_removed(store, size, refused_with="no longer exists, and was not copied")
 
 
 @pytest.mark.parametrize("size", [UPLOADED_BYTES, 2 * PART_BYTES + 1])

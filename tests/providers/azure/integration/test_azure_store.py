@@ -14,14 +14,14 @@ from azure.storage.blob import BlobBlock
 from sandbox.services.azurite import ACCOUNT, KEY, RIGHTS, Container
 from sandbox.services.processes import free_port
 from tests.faults.s3_proxy import Answer, Rule, ServiceProxy, without
+from tests.worlds.moved_files import assert_moved_and_removed, stage
 from tidemark.connections.lookup import from_environment
-from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, Unavailable, WorkFailed
+from tidemark.errors import AccessDenied, ConfigurationError, SinkRefused, Unavailable
 from tidemark.providers.azure import client
 from tidemark.providers.azure.address import AzureAddress
 from tidemark.providers.azure.client import CONNECTION_STRING, SAS
 from tidemark.providers.azure.client import KEY as KEY_OF_ENVIRONMENT
 from tidemark.providers.azure.store import AzureStore
-from tidemark.storage.base import Move
 
 OWNER = "_manifests/_owner.json"
 
@@ -67,17 +67,6 @@ def through_proxy(open_with: Callable[[str], AzureStore], azure: Container, prox
     return open_with(azure.connection_by_sas(f"{proxy.endpoint_url}/{ACCOUNT}"))
 
 
-def stage(store: AzureStore, key: str, content: bytes) -> Move:
-    move = Move(f"_staging/1/0001/{key}", f"raw/{key}", len(content))
-    with store.create(move.staged, move.key) as file:
-        file.write(content)
-    return move
-
-
-def nothing() -> None:
-    pass
-
-
 @pytest.mark.parametrize("size", [0, 1, 2 * client.MIB + 1])
 def test_a_blob_is_staged_moved_and_removed_by_a_token(
     open_with: Callable[[str], AzureStore], azure: Container, size: int
@@ -85,21 +74,7 @@ def test_a_blob_is_staged_moved_and_removed_by_a_token(
     store = open_with(azure.connection_by_sas())
     store.check(replaces=True)
     assert [*store.list()] == [], "the probe is gone"
-    content = os.urandom(size)
-    move = stage(store, "a", content)
-    store.move_each([move], nothing, nothing)
-    store.move(move.staged, move.key, move.size)
-    assert store.get("raw/a") == content
-    with store.open("raw/a") as file:
-        assert file.read() == content
-    store.delete_folder("_staging")
-    store.move(move.staged, move.key, move.size)  # done before
-    assert [*store.list()] == [("raw/a", size)]
-    assert (store.has({"raw/a": size}), store.has({"raw/a": size + 1}), store.has({"raw/b": 0})) == (True, False, False)
-    store.delete(["raw/a", "raw/never"])
-    assert store.get("raw/a") is None
-    with pytest.raises(WorkFailed, match="no longer exists, and was not copied"):
-        store.move(move.staged, move.key, move.size)
+    assert_moved_and_removed(store, size, refused_with="no longer exists, and was not copied", final=True)
 
 
 def test_a_large_blob_is_put_in_blocks(store: AzureStore, monkeypatch: pytest.MonkeyPatch) -> None:
