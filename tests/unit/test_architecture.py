@@ -91,12 +91,7 @@ MAY_IMPORT = {
         "providers/topic/cluster.py",
         "providers/topic/transaction.py",
     ),
-    "boto3": (
-        "storage/s3/store.py",
-        "storage/s3/client.py",
-        "providers/dynamodb/client.py",
-        "providers/glue/registry.py",
-    ),
+    "boto3": ("storage/s3/store.py", "storage/s3/client.py"),
     "botocore": (
         "storage/s3/store.py",
         "storage/s3/client.py",

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnection
 
-from tidemark.connections.lookup import reveal
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
-from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, code_of
+from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, client_of, code_of
 
 AT_ONCE: Final = 16  # calls at the same time; each waits about 5 ms for DynamoDB
 TRIES: Final = 8  # tries of one call, by boto3, with pauses that grow to 20 s
@@ -92,13 +90,6 @@ def _cause(code: str, status: int) -> tuple[type[TidemarkError], str]:
 @lru_cache(maxsize=8)
 def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
-    session: Any = boto3.Session(
-        aws_access_key_id=reveal(access.key_id),
-        aws_secret_access_key=reveal(access.secret),
-        aws_session_token=reveal(access.token),
-        profile_name=access.profile,
-    )
     retries: Any = {"mode": "standard", "total_max_attempts": TRIES}
     settings = Config(connect_timeout=5, read_timeout=20, retries=retries, max_pool_connections=AT_ONCE)
-    region = access.region or session.region_name or "us-east-1"
-    return session.client("dynamodb", region_name=region, endpoint_url=access.endpoint_url, config=settings)
+    return client_of("dynamodb", access, settings)

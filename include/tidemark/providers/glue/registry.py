@@ -5,19 +5,18 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import boto3
 import pyarrow as pa
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnection
 
-from tidemark.connections.lookup import Lookup, reveal
+from tidemark.connections.lookup import Lookup
 from tidemark.errors import THEN_RETRY, AccessDenied, ConfigurationError, TidemarkError, Unavailable
 from tidemark.providers.glue.framing import unframe
 from tidemark.providers.registry.base import MessagePlace, Registry, RegistryKind
 from tidemark.providers.registry.framing import RecordPart, Unframed
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, access, code_of
+from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, access, client_of, code_of
 
 RIGHT = "glue:GetSchemaVersion"
 _UNKNOWN = {"EntityNotFoundException"}
@@ -84,16 +83,8 @@ def _status(error: ClientError) -> int:
 @lru_cache(maxsize=8)
 def _client(keys: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
-    session: Any = boto3.Session(
-        aws_access_key_id=reveal(keys.key_id),
-        aws_secret_access_key=reveal(keys.secret),
-        aws_session_token=reveal(keys.token),
-        profile_name=keys.profile,
-    )
     retries: Any = {"mode": "standard", "total_max_attempts": 3}
-    settings = Config(connect_timeout=5, read_timeout=15, retries=retries)
-    region = keys.region or session.region_name or "us-east-1"
-    return session.client("glue", region_name=region, endpoint_url=keys.endpoint_url, config=settings)
+    return client_of("glue", keys, Config(connect_timeout=5, read_timeout=15, retries=retries))
 
 
 class Glue(RegistryKind):

@@ -139,7 +139,6 @@ def client(access: Access) -> Any:
 @lru_cache(maxsize=8)
 def _client(access: Access, pid: int) -> Any:
     del pid  # a fork must not use the sockets of its parent
-    session = session_of(access)
     settings = Config(
         connect_timeout=5,
         read_timeout=60,
@@ -150,8 +149,14 @@ def _client(access: Access, pid: int) -> Any:
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if access.path_style else "auto"},
     )
+    return client_of("s3", access, settings)
+
+
+def client_of(service: str, access: Access, settings: Config) -> Any:
+    """Return a new client of a service of AWS, such as ``s3``; threads may share it, forks may not."""
+    session = session_of(access)
     region = region_of(access, session)
-    return session.client("s3", region_name=region, endpoint_url=access.endpoint_url, config=settings)
+    return session.client(service, region_name=region, endpoint_url=access.endpoint_url, config=settings)
 
 
 def session_of(access: Access) -> Any:
