@@ -118,8 +118,8 @@ def adopt(context: Context, why: str, *, dry_run: bool) -> Decision:
             for each in derived:
                 each.refuse_other_definition()
             lines += [line for each in derived for line in each.derive_again(dry_run=dry_run)]
-        replaced = any(_is_another_table(context, sink) for sink, _ in back)
-        lines += _accept_targets(context, back, dry_run=dry_run)
+        accepted, replaced = _accept_targets(context, back, dry_run=dry_run)
+        lines += accepted
         if dry_run or not lines:
             return Decision(tuple(lines), adopted, dry_run)
 
@@ -517,13 +517,17 @@ def _went_back(context: Context) -> list[tuple[Sink, str]]:
     return back
 
 
-def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_run: bool) -> list[str]:
-    """Accept the present state of targets that went back; return one line for each change."""
-    lines = []
+def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_run: bool) -> tuple[list[str], bool]:
+    """Accept the present state of targets that went back. Return one line for each change, and whether a table was
+    dropped, or created again, since the last publication there.
+    """
+    lines, replaced = list[str](), False
     for sink, why in back:
         position = sink.ledger.position()
         stored = context.database.targets.get(sink.target)
-        if position is not None and position.table_id and _is_another_table(context, sink):
+        is_another = position is not None and stored is not None and stored["table_id"] != position.table_id
+        replaced |= is_another
+        if is_another and position is not None and position.table_id:
             why = f"{why}; to see whether it has all rows: tidemark audit {context.pipeline_name} --deep"
         if position is not None and stored is not None and position.number < stored["position"]:
             why += _lost_beside(context, lost_columns(stored, position))
@@ -533,13 +537,7 @@ def _accept_targets(context: Context, back: Sequence[tuple[Sink, str]], *, dry_r
             sink.ledger.forget_lost_rows()
         lines += [why, *_without_evidence(context, sink, dry_run=dry_run)]
         lines += _without_values(context, sink, lost, dry_run=dry_run)
-    return lines
-
-
-def _is_another_table(context: Context, sink: Sink) -> bool:
-    """Return whether the table of a target was dropped, or created again, since the last publication there."""
-    position, stored = sink.ledger.position(), context.database.targets.get(sink.target)
-    return position is not None and stored is not None and stored["table_id"] != position.table_id
+    return lines, replaced
 
 
 def _lost_beside(context: Context, lost: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Compares the database with what the sinks hold; every difference names its manifest and the next step."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -309,8 +309,7 @@ def _missing_files(judged: Judgement, attempt: int | None) -> list[str]:
     sink, stored = judged.sink, judged.stored(attempt)
     if stored is None or not isinstance(sink.output, TakesBack):
         return []
-    files = stored.receipt.objects_of(sink.name)
-    return [file.path for file in files if not sink.is_whole(replace(stored.receipt, objects=(file,)))]
+    return [file.path for file in sink.output.missing(stored.receipt)]
 
 
 def described(judged: Judgement) -> str:

@@ -346,13 +346,15 @@ class Output(ABC):
     def has(self, receipt: Receipt) -> bool:
         """Return whether all objects of the receipt are in the target; compares sizes only."""
 
-    def damaged(self, receipt: Receipt) -> list[PublishedObject]:
-        """Return the objects of the receipt that are missing, or hold other rows than were written.
-
-        This one compares what ``has`` compares. A sink whose objects can be read compares their rows.
-        """
+    def missing(self, receipt: Receipt) -> list[PublishedObject]:
+        """Return the objects of the receipt that are missing, or have another size; compares what ``has`` compares."""
         parts = receipt.objects_of(self.name)
         return [part for part in parts if not self.has(replace(receipt, objects=(part,)))]
+
+    def damaged(self, receipt: Receipt) -> list[PublishedObject]:
+        """Return the objects of the receipt that are missing, or hold other rows than were written. Only a sink whose
+        objects can be read compares their rows."""
+        return self.missing(receipt)
 
     @abstractmethod
     def same(self, before: Receipt, now: Receipt) -> bool:

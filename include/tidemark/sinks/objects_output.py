@@ -81,7 +81,7 @@ class ObjectsOutput(TakesBack):
         return self.store.has({object_.path: object_.bytes for object_ in receipt.objects_of(self.name)})
 
     def damaged(self, receipt: Receipt) -> list[PublishedObject]:
-        missing = super().damaged(receipt)
+        missing = self.missing(receipt)
         return [*missing, *changed(self.store, [part for part in receipt.objects_of(self.name) if part not in missing])]
 
     def same(self, before: Receipt, now: Receipt) -> bool:
