@@ -1,13 +1,15 @@
 """Access to an S3 store, for sinks that keep files there. Keys come from a connection, not from the pipeline file."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from tidemark.config import values
-from tidemark.config.base import Section
+from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
+from tidemark.paths import is_remote
+from tidemark.storage.s3.address import is_s3
 
 
 class ServerSideEncryption(StrEnum):
@@ -53,3 +55,18 @@ class S3Settings(Section):
         if key is not None and info.data.get("server_side_encryption") is not ServerSideEncryption.KMS:
             raise wrong("needs server_side_encryption: aws:kms")
         return key
+
+    def access(self, connection: str | None) -> dict[str, Any]:
+        """Return the access to a store, without secrets: these settings, and the id of the connection."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        return {**settings, "connection": connection} if connection else settings
+
+
+def refuse_keys_without_store(section: Section, place: str, noun: str) -> None:
+    """Refuse ``connection`` for a place that is a folder, and ``s3`` for one that is not in S3. ``noun`` is the word
+    for the place in messages, such as "root".
+    """
+    if "connection" in section.model_fields_set and not is_remote(place):
+        raise wrong_at("connection", f"is for a {noun} such as s3://bucket/prefix; this one is a folder")
+    if "s3" in section.model_fields_set and not is_s3(place):
+        raise wrong_at("s3", f"is for a {noun} such as s3://bucket/prefix; this one is none")

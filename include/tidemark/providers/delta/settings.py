@@ -7,14 +7,13 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, field_validat
 
 from tidemark.config import values
 from tidemark.config.base import Name, Root, Size, wrong_at
-from tidemark.config.s3 import S3Settings
+from tidemark.config.s3 import S3Settings, refuse_keys_without_store
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.paths import is_remote, one_lies_in_the_other
 from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.s3.address import is_s3
 
 _UNFIT: Final = r"[ ,;{}()\n\t=]"  # characters in names that Spark's Delta refuses
 _UNFIT_TYPES: Final = ("time32", "time64", "duration", "halffloat", "decimal256", "timestamp[ns")
@@ -69,10 +68,7 @@ class Settings(KeyedSettings, SinkSettings):
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
-        if "connection" in self.model_fields_set and not is_remote(self.location):
-            raise wrong_at("connection", "is for a location such as s3://bucket/prefix; this one is a folder")
-        if "s3" in self.model_fields_set and not is_s3(self.location):
-            raise wrong_at("s3", "is for a location such as s3://bucket/prefix; this one is none")
+        refuse_keys_without_store(self, self.location, "location")
         return self
 
     @property
@@ -88,8 +84,7 @@ class Settings(KeyedSettings, SinkSettings):
 
     def store_settings(self) -> dict[str, Any]:
         """Return the access to the store, without secrets; empty for a folder."""
-        settings = self.s3.model_dump(mode="json", exclude_none=True)
-        return {**settings, "connection": self.connection} if self.connection else settings
+        return self.s3.access(self.connection)
 
     def order(self) -> dict[str, Any]:
         return {

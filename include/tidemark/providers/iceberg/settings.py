@@ -185,8 +185,7 @@ class Settings(KeyedSettings, SinkSettings):
 
     def store_settings(self) -> dict[str, Any]:
         """Return the access to the store of a table, without secrets."""
-        settings = self.s3.model_dump(mode="json", exclude_none=True)
-        return {**settings, "connection": self.store_connection} if self.store_connection else settings
+        return self.s3.access(self.store_connection)
 
     def order(self) -> dict[str, Any]:
         return {"store": self.store_settings(), "max_objects": self.max_objects, "max_file_bytes": self.max_file_bytes}

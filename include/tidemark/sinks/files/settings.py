@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, ValidationInf
 
 from tidemark.config import values
 from tidemark.config.base import Name, Root, Size, wrong_at
-from tidemark.config.s3 import S3Settings
+from tidemark.config.s3 import S3Settings, refuse_keys_without_store
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
@@ -17,7 +17,6 @@ from tidemark.extras import EXTRAS, problem_with_extra
 from tidemark.paths import Layout, dead_letter_folder, is_remote, one_lies_in_the_other
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
-from tidemark.storage.s3.address import is_s3
 from tidemark.text import with_nearest
 
 LONGEST_NAME = 255  # bytes of a folder's name; a topic's own name never exceeds it, even percent-encoded
@@ -136,10 +135,7 @@ class Settings(SinkSettings):
 
     @model_validator(mode="after")
     def _bucket_keys_need_a_bucket(self) -> Self:
-        if "connection" in self.model_fields_set and not is_remote(self.root):
-            raise wrong_at("connection", "is for a root such as s3://bucket/prefix; this one is a folder")
-        if "s3" in self.model_fields_set and not is_s3(self.root):
-            raise wrong_at("s3", "is for a root such as s3://bucket/prefix; this one is none")
+        refuse_keys_without_store(self, self.root, "root")
         return self
 
     @field_validator("compression")
@@ -173,8 +169,7 @@ class Settings(SinkSettings):
 
     def store_settings(self) -> dict[str, Any]:
         """Return the settings to access the store, without secrets; empty for a folder."""
-        settings = self.s3.model_dump(mode="json", exclude_none=True)
-        return {**settings, "connection": self.connection} if self.connection else settings
+        return self.s3.access(self.connection)
 
     def order(self) -> dict[str, Any]:
         return {
