@@ -49,7 +49,10 @@ def test_a_record_that_a_plan_does_not_find_is_damage_until_it_is_written_again(
         problem = damage_of(world)
         assert problem.manifest_id == 1
         assert f"it is published and not in {world.lake}" in problem.what
+    not_mended = world.here("replay", "demo", "--damaged")
+    assert (not_mended.exit_code, "not all that is damaged can be mended by a replay" in not_mended.stderr) == (1, True)
     follow(world, problem)
+    world.ok("audit", "demo")
     assert record.read_text() == kept
     assert status_of(world).state == "ok"
 

@@ -121,6 +121,10 @@ def test_the_doctor_tries_the_place_of_orders(elsewhere: Elsewhere) -> None:
         [finding] = [finding for finding in findings if finding["check"] == "orders"]
         assert (finding["severity"], bool(finding["next_step"])) == (severity, severity == "failed"), finding
     assert elsewhere.orders.keys() == []
+    elsewhere.proxy.disarm()
+    elsewhere.script.unlink()
+    status, printed = elsewhere.end("doctor", "demo")
+    assert (status, f"{elsewhere.script} cannot be started" in " ".join(printed.split())) == (1, True), printed
 
 
 def test_a_command_that_does_not_exist_is_named(elsewhere: Elsewhere) -> None:

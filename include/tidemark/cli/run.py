@@ -43,8 +43,9 @@ from tidemark.lifecycle.select import at_work, replayable, unfinished
 from tidemark.lifecycle.turns import sort_by_turn
 from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.model.manifest import Manifest
+from tidemark.model.problem import Problem
 from tidemark.operations.append_again import note_append_again
-from tidemark.operations.audit import damaged_manifests
+from tidemark.operations.audit import damaged_manifests, refuse_not_mended
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import Filled
 from tidemark.operations.fill import fill as fill_sink
@@ -171,7 +172,11 @@ def retry(
 @pipeline_argument()
 @click.option("--manifest", "manifest_id", type=int, help="The manifest to do once more.")
 @click.option("--run-key", help="All manifests of this run.")
-@click.option("--damaged", is_flag=True, help="All manifests whose damage a replay mends; audits first.")
+@click.option(
+    "--damaged",
+    is_flag=True,
+    help="All manifests whose damage a replay mends; audits first. Exit 1 if there is other damage.",
+)
 @click.option("--take-over", is_flag=True, help="Also replay manifests with an attempt at work; it is fenced.")
 @click.option("--accept-shrunken", is_flag=True, help="Publish it also if the source has fewer records than before.")
 @click.option("--append-again", is_flag=True, help="Also if a topic then has other rows behind those of before.")
@@ -198,9 +203,11 @@ def replay(
     if (accept_shrunken or append_again) != bool(why):
         raise click.UsageError("--accept-shrunken and --append-again need --why, and --why is for them")
     with opened(environment, pipeline_name) as context:
-        chosen = (
-            damaged_manifests(context) if damaged else replayable(context, manifest_id=manifest_id, run_key=run_key)
-        )
+        others: list[Problem] = []
+        if damaged:
+            chosen, others = damaged_manifests(context)
+        else:
+            chosen = replayable(context, manifest_id=manifest_id, run_key=run_key)
         follows = note_append_again(context, chosen, why) if why and append_again else {}
         if why and accept_shrunken:
             note_shrunken(context, chosen, why)
@@ -210,6 +217,7 @@ def replay(
         left_out = work_through(context, chosen, stage, progress, replay=True, take_over=take_over, allowed=allowed)
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
+        refuse_not_mended(pipeline_name, others)
 
 
 @commands.command()

@@ -63,12 +63,27 @@ def audit_between(context: Context, selection: ManifestSelection) -> tuple[list[
     return manifests, differences
 
 
-def damaged_manifests(context: Context) -> list[Manifest]:
-    """Audit the pipeline, and return the manifests whose damage a replay mends, with those that stored audits name."""
+def damaged_manifests(context: Context) -> tuple[list[Manifest], list[Problem]]:
+    """Audit the pipeline. Return the manifests whose damage a replay mends, with those that stored audits name, and
+    the problems that no replay mends, or of which nobody knows.
+    """
     name = context.pipeline_name
-    known = Damage.of_pipeline(context.database, name).mended_by("replay")
-    now = [each.manifest_id for each in audit(context, deep=False) if each.names("replay")]
-    return context.database.manifests.find(name, ids=sorted({*known, *filter(None, now)}))
+    now = [each for each in audit(context, deep=False) if not each.harmless]
+    problems = [*now, *Damage.of_pipeline(context.database, name).of_manifest.values()]  # deep audits find more
+    ids = {each.manifest_id for each in problems if each.names("replay")} - {None}
+    others = [each for each in problems if not each.names("replay") and each.manifest_id not in ids]
+    return context.database.manifests.find(name, ids=sorted(filter(None, ids))), others
+
+
+def refuse_not_mended(pipeline_name: str, others: Sequence[Problem]) -> None:
+    """Raise ``WorkFailed`` if there are problems that the replays of all damage have not mended."""
+    if others:
+        raise WorkFailed(
+            f"not all that is damaged can be mended by a replay: {others[0].what}",
+            next_step=f"{others[0].next_step}; then: tidemark audit {pipeline_name}",
+            pipeline=pipeline_name,
+            manifest=others[0].manifest_id,
+        )
 
 
 def _keep(context: Context, began: datetime, differences: Sequence[Problem], *, deep: bool) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import which
 from typing import Any
 from uuid import uuid4
 
@@ -71,7 +72,13 @@ def _server(
 
 
 def _orders(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Finding]:
-    """Write and remove an object where orders lie; whether drivers can read there, only a run shows."""
+    """Write and remove an object where orders lie, and look for the programs that start drivers. Whether drivers can
+    read there, only a run shows.
+    """
+    for program in sorted({pipeline.spark.submit[0] for pipeline in pipelines if pipeline.spark.submit}):
+        if which(program) is None:
+            message = f"{program} cannot be started: there is no such program"
+            yield failed(ORDERS, message, "correct spark.submit of the pipeline file, or install it on this machine")
     for spark in {pipeline.spark.orders: pipeline.spark for pipeline in pipelines}.values():
         store = open_orders(spark, lookup)
         key = f"_doctor-{uuid4().hex}"
