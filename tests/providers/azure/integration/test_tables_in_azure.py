@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 from uuid import uuid4
@@ -68,10 +69,16 @@ def test_a_delta_table_takes_each_kind_of_keys(
     world.assert_complete()
 
 
+@dataclass
 class InAzure(IcebergWorld):
     """A world whose table is in ``place``. The test reads metadata by our client, and rows by Azure's."""
 
-    place: Container
+    place: Container = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.iceberg = {"warehouse": self.place.root, "store_connection": KEYS}
+        super().__post_init__()
+        self.targets[KEYS] = self.place.connection()
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
@@ -97,10 +104,7 @@ class InAzure(IcebergWorld):
 def test_an_iceberg_table_has_each_record_once_after_a_run_and_a_replay(
     make_iceberg_world: Make, own: Container
 ) -> None:
-    world = make_iceberg_world(iceberg={"warehouse": own.root, "store_connection": KEYS})
-    world.__class__ = InAzure
-    world.place = own
-    world.targets[KEYS] = own.connection()
+    world = make_iceberg_world(kind=InAzure, place=own)
     world.produce(40)
     assert "(tried)" in world.ok("doctor", "demo")
     for number in range(2):
