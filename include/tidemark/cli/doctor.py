@@ -146,7 +146,8 @@ def _checks(
 ) -> Iterator[Check]:
     """Yield the checks one by one, so that Spark is imported only for its own checks."""
     yield from machine.checks(environment)
-    jars = {name for each in _sources(pipelines, lookup) for name in each.jars()}
+    sources = list(_sources(pipelines, lookup))
+    jars = {name for each in sources for name in each.jars()}
     yield Check("spark jars", lambda: jar_findings(environment.spark_jars, jars))
     yield from database.checks(environment)
     yield from of_airflow
@@ -157,7 +158,7 @@ def _checks(
         yield from targets.checks(environment, pipeline, lookup)
     from tidemark.spark import doctor as spark  # takes 1 s to import
 
-    endpoints = {address for each in _sources(pipelines, lookup) for address in each.endpoints()}
+    endpoints = {address for each in sources for address in each.endpoints()}
     yield from spark.checks(environment, master, pipelines, sorted(endpoints), lookup)
 
 

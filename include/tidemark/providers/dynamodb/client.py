@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnection
 
 from tidemark.errors import THEN_RETRY, AccessDenied, SinkRefused, TidemarkError, Unavailable, WorkFailed
-from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, client_of, code_of
+from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, client_of, code_of, status_of
 
 AT_ONCE: Final = 16  # calls at the same time; each waits about 5 ms for DynamoDB
 TRIES: Final = 8  # tries of one call, by boto3, with pauses that grow to 20 s
@@ -70,7 +70,7 @@ class Dynamo:
             return WorkFailed(
                 f"the client of DynamoDB failed: {message}", next_step=THEN_RETRY.removeprefix("; "), **self._context
             )
-        kind, step = _cause(code_of(error), int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
+        kind, step = _cause(code_of(error), status_of(error))
         return kind(f"DynamoDB refused {operation}: {message}", next_step=step + THEN_RETRY, **self._context)
 
 

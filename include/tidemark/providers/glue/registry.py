@@ -16,7 +16,7 @@ from tidemark.providers.glue.framing import unframe
 from tidemark.providers.registry.base import MessagePlace, Registry, RegistryKind
 from tidemark.providers.registry.framing import RecordPart, Unframed
 from tidemark.providers.registry.registered_schema import RegisteredSchema, UnknownSchema
-from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, access, client_of, code_of
+from tidemark.storage.s3.client import NO_KEYS, NO_KEYS_FOUND, NO_RIGHT, Access, access, client_of, code_of, status_of
 
 RIGHT = "glue:GetSchemaVersion"
 _UNKNOWN = {"EntityNotFoundException"}
@@ -66,7 +66,7 @@ class GlueRegistry(Registry):
                 f"{what} refused access: {message}",
                 next_step=f"give these keys {RIGHT} on the registry and its schemas{THEN_RETRY}",
             )
-        if isinstance(error, ClientError) and (code_of(error) in _BUSY or _status(error) >= 500):
+        if isinstance(error, ClientError) and (code_of(error) in _BUSY or status_of(error) >= 500):
             return Unavailable(
                 f"{what} is busy: {message}",
                 next_step=f"wait a moment; nothing is published, and nothing is lost{THEN_RETRY}",
@@ -74,10 +74,6 @@ class GlueRegistry(Registry):
         return ConfigurationError(
             f"{what} cannot be asked: {message}", next_step="check name, region and endpoint_url of registry.glue"
         )
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 @lru_cache(maxsize=8)

@@ -185,6 +185,11 @@ def code_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def status_of(error: ClientError) -> int:
+    """Return the HTTP status of the answer; 0 if it is not known."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
 def is_gone(error: ClientError) -> bool:
     """Return whether the object does not exist; false if the bucket does not exist."""
     return code_of(error) in ("NoSuchKey", "404")
@@ -202,7 +207,7 @@ def _translate(error: ClientError | BotoCoreError, what: str, uri: str) -> Tidem
         return UploadEnded(uri)
     if isinstance(error, ClientError):
         details = error.response.get("Error", {})
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        status = status_of(error)
         refusal = f"S3 refused to {what} {uri}: {code_of(error)}, {str(details.get('Message', ''))[:400]}"
         return error_of_code(code_of(error), status, refusal)
     if isinstance(error, NO_KEYS_FOUND):
