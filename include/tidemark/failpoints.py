@@ -36,6 +36,8 @@ FAILPOINTS = (
 )
 # A run passes them at its end, outside of any manifest: once, or once for each success file.
 FAILPOINTS_OF_HOURS = ("hours.before_commit", "hours.after_commit", "hours.before_success")
+# An attempt passes it when its driver works on, and its process ends.
+FAILPOINTS_OF_DEFERRALS = ("attempt.deferred",)
 # Before each version of the tables that `tidemark db migrate` makes.
 FAILPOINTS_OF_TABLES = ("migrate.before_commit",)
 # `tidemark rename pipeline` passes them, outside of any manifest.
@@ -46,7 +48,13 @@ FAILPOINTS_OF_RENAMES = (
     "rename.in_target",
     "rename.before_end",
 )
-_NAMES = (*FAILPOINTS, *FAILPOINTS_OF_HOURS, *FAILPOINTS_OF_TABLES, *FAILPOINTS_OF_RENAMES)
+_NAMES = (
+    *FAILPOINTS,
+    *FAILPOINTS_OF_HOURS,
+    *FAILPOINTS_OF_DEFERRALS,
+    *FAILPOINTS_OF_TABLES,
+    *FAILPOINTS_OF_RENAMES,
+)
 _GRAMMAR = re.compile(r"(?P<name>[a-z_.]+):(?P<action>kill9|stop|raise|hang:[0-9.]+)(?:@(?P<passes>[0-9]+|always))?")
 _passes: dict[str, int] = {}
 

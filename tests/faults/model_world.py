@@ -37,11 +37,12 @@ from tidemark.config.base import LoadContext
 from tidemark.connections.lookup import from_environment
 from tidemark.database.client import ManifestDatabase
 from tidemark.failpoints import failpoint
-from tidemark.lifecycle import turns
+from tidemark.lifecycle import attempt, turns
 from tidemark.lifecycle.attempt import process
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.deferral import AttemptDeferred, StagedElsewhere
 from tidemark.lifecycle.plan import Tick, plan
-from tidemark.lifecycle.publish import Publisher
+from tidemark.lifecycle.publish import Outcome, Publisher
 from tidemark.lifecycle.select import unfinished
 from tidemark.model.manifest import RunKind
 from tidemark.model.order import Order
@@ -75,6 +76,7 @@ class ScheduleSettings:
     max_slices: int = 4
     partitions: int = 2
     expects: bool = False  # of rows what many do not meet; the other code expects nothing
+    defers: bool = False  # whether attempts are deferred; their leases end at once, so that others may take over
     second: str = ""  # what is beside the lake: "files", or one of ``other_sinks.KINDS`` and ``PAIRS``
 
 
@@ -119,6 +121,8 @@ class ModelWorld:
         self.broker = ModelBroker(NAME, self.pipeline().source, notice)
         self.dsn = self.stack.enter_context(postgres.temporary_database("schedule", template))
         self.stack.enter_context(actors_stop_at_failpoints())
+        if settings.defers:
+            self.stack.enter_context(mock.patch.object(attempt, "LEASE_S", 0.0))
         self._look()
         self.stack.callback(self._look_away)
         self.stack.callback(self._kill_all)
@@ -270,7 +274,23 @@ class ModelWorld:
 
     def process(self, manifest: int, *, replay: bool = False) -> Actor:
         word = "replay" if replay else "process"
-        return self._act(f"{word} {manifest}", lambda context: process(context, manifest, self.stage, replay=replay))
+        return self._act(f"{word} {manifest}", lambda context: self._process(context, manifest, replay))
+
+    def _process(self, context: Context, manifest: int, replay: bool) -> Outcome:
+        """Process a manifest, by one process, or by two with a driver between them."""
+        orders: list[Order] = []
+
+        def leave(order: Order) -> Receipt:
+            orders.append(order)
+            raise StagedElsewhere("order.json", "no log")
+
+        try:
+            return process(context, manifest, leave if self.settings.defers else self.stage, replay=replay)
+        except AttemptDeferred as deferred:
+            going_on = deferred.deferral
+        receipt = self.stage(orders[0])
+        self.reached["an attempt was deferred"] += 1
+        return process(context, manifest, lambda _: receipt, replay=replay, deferral=going_on)
 
     def retry(self, manifest: int) -> Actor:
         """A blocked one, by its number."""

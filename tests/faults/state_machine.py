@@ -116,11 +116,16 @@ class Schedules(RuleBasedStateMachine):
         records=st.integers(2, 8),
         before=st.integers(0, 9),
         expects=st.sampled_from([False, False, False, True]),
+        defers=st.sampled_from([False, False, True]),
         second=st.sampled_from(["", "", "files"]),
     )
-    def begin(self, gaps: str, loss: str, start: str, records: int, before: int, expects: bool, second: str) -> None:
+    def begin(
+        self, gaps: str, loss: str, start: str, records: int, before: int, expects: bool, defers: bool, second: str
+    ) -> None:
         expects = expects and not self.second  # over other sinks test_kills.py has rows that are not as expected
-        chosen = ScheduleSettings(gaps, loss, start, records, expects=expects, second=self.second or second)
+        chosen = ScheduleSettings(
+            gaps, loss, start, records, expects=expects, defers=defers, second=self.second or second
+        )
         self.world = ModelWorld(self.postgres, self.template, chosen, self.reached, other_sinks=self.other_sinks)
         self.oracle = Oracle(self.world)
         self.keys: list[str] = []

@@ -25,6 +25,16 @@ def test_nothing_is_missing_and_nothing_twice(checked: CheckedWorld, name: str) 
     SCHEDULES[name](checked)
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_with_deferred_attempts_nothing_is_missing_and_nothing_twice(
+    postgres: Postgres, template: str, reached: Counter[str], name: str
+) -> None:
+    """Two processes do an attempt, and while neither is there, others may take it for dead."""
+    settings = ScheduleSettings(defers=True)
+    with contextlib.closing(ModelWorld(postgres, template, settings, reached)) as world:
+        SCHEDULES[name](CheckedWorld(world))
+
+
 def test_killed_between_two_sinks_the_next_attempt_leaves_nothing_over_in_either(
     postgres: Postgres, template: str, reached: Counter[str]
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.test_connections import pipeline
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SourceOrder
-from tidemark.spark.submitted import OrderFolder, write_order
+from tidemark.spark.orders import OrderFolder, write_order
 from tidemark.storage.local import LocalStore
 
 ORDER = Order("demo", 7, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", ())

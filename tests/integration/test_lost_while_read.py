@@ -14,7 +14,7 @@ from tidemark.lifecycle.attempt import Stage, process
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.spark.failures import failure_of
-from tidemark.spark.submitted import FAILURE, read_receipt, write_order
+from tidemark.spark.orders import FAILURE, read_receipt, write_order
 from tidemark.storage.local import LocalStore
 
 MakeWorld = Callable[..., World]

@@ -607,13 +607,13 @@ def mapped_instance(index: int) -> SimpleNamespace:
     )  # fmt: skip
 
 
-class OfTriggers(trigger._SharedDatabase):
+class OfTriggers(trigger.SharedDatabase):
     def __init__(self) -> None:
         super().__init__()
         self.answered = asyncio.Event()
 
-    async def live_attempts(self, asking: trigger.AttemptsEnd) -> list[dict[str, Any]]:
-        answer = await super().live_attempts(asking)
+    async def ask(self, question: Callable[[ManifestDatabase], trigger.Answer]) -> trigger.Answer:
+        answer = await super().ask(question)
         self.answered.set()
         return answer
 
@@ -624,7 +624,7 @@ def at_work(world: ModelWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mani
     monkeypatch.setenv("TIDEMARK_DB", world.dsn)
     monkeypatch.setattr(trigger, "POLL_S", 0.05)
     database = OfTriggers()
-    monkeypatch.setattr(trigger, "_DATABASE", database)
+    monkeypatch.setattr(trigger, "DATABASE", database)
     world.produce(10)
     plan(world.onlooker(), Tick("by hand", RunKind.MANUAL, None))
     with contextlib.closing(database), contextlib.closing(world.onlooker().database.reopened()) as session:
@@ -649,7 +649,7 @@ def test_a_close_that_defers_has_not_failed_and_its_trigger_fires_when_the_attem
 
     async def fired() -> None:
         waiting = asyncio.create_task(again.wait())
-        await trigger._DATABASE.answered.wait()  # type: ignore[attr-defined]
+        await trigger.DATABASE.answered.wait()  # type: ignore[attr-defined]
         assert not waiting.done()
         at_work.close()
         await waiting

@@ -22,8 +22,8 @@ from tests.worlds.world import World
 from tidemark.lifecycle.attempt import process
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
+from tidemark.spark.orders import read_receipt, write_order
 from tidemark.spark.session import spark_configuration
-from tidemark.spark.submitted import read_receipt, write_order
 from tidemark.storage.local import LocalStore
 
 CHECKOUT = Path(__file__).parents[2]

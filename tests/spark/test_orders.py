@@ -16,7 +16,8 @@ from tidemark.spark import masters
 from tidemark.spark.cluster import APPLICATION, spark_submit
 from tidemark.spark.failures import failure_of
 from tidemark.spark.job import failure
-from tidemark.spark.submitted import FAILURE, ORDER, RECEIPT, main, read_receipt, write_order
+from tidemark.spark.orders import FAILURE, ORDER, RECEIPT, read_receipt, write_order
+from tidemark.spark.submitted import main
 from tidemark.storage.local import LocalStore
 
 

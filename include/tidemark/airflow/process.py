@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.bundles import Planned, flat, in_turn, refuse_failed
@@ -21,7 +21,7 @@ from tidemark.airflow.lineage import Lineage, facets, lineage_if_asked
 from tidemark.airflow.lookup import airflow_lookup, database_of, opened, put_in_environment, spark_master
 from tidemark.airflow.other_runs import WaitingOperator, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
-from tidemark.airflow.verdict import airflow_verdict, may_help, next_try
+from tidemark.airflow.verdict import airflow_verdict, ended_by_airflow, may_help, next_try
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
 from tidemark.errors import Fenced, TidemarkError, Unavailable, WorkFailed, about
@@ -29,6 +29,7 @@ from tidemark.lifecycle import events
 from tidemark.lifecycle.attempt import Stage
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.deferral import AttemptDeferred, Deferral
 from tidemark.lifecycle.failed_tasks import reason_of, watched_process
 from tidemark.lifecycle.work import SharedStage
 from tidemark.model.manifest import Manifest, ManifestState
@@ -40,6 +41,7 @@ from tidemark.pipeline.loader import member_of_file
 from tidemark.pipeline.settings import Engine, Pipeline
 from tidemark.spark.cluster import (
     APPLICATION,
+    DETACHED,
     OnCluster,
     application_for,
     check_cluster,
@@ -47,10 +49,11 @@ from tidemark.spark.cluster import (
     name_of,
 )
 from tidemark.spark.engines import InSession, OnServer, engine_of
+from tidemark.spark.failures import failure_from, failure_of
 from tidemark.spark.masters import check_master
+from tidemark.spark.orders import OrderFolder, find_answer, folder_of, read_receipt, without_receipt, write_order_here
 from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
-from tidemark.spark.submitted import OrderFolder, read_receipt, write_order_here
 
 # Spark logs 450 lines of INFO for one manifest, which would hide the important line.
 QUIET = {"spark.log.level": "WARN"}
@@ -84,6 +87,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self._label: str | None = None
         self._session: InSession | None = None
         self._on_cluster: OnCluster | None = None
+        self._unanswered: str | None = None  # why no answer of the driver is expected
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the lineage. Airflow's provider for OpenLineage calls this name in the task's process, when the task
@@ -100,7 +104,20 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
                 with self._shared_session():
                     self._process_bundle(context, in_turn(manifests))
             else:
-                self._process(context, manifests[0], replay=self._is_cleared(context) or self._is_wished_again(context))
+                self._process(context, manifests[0], replay=self._replays(context))
+
+    def take_up(self, context: Any, event: str | None = None, **deferral: Any) -> None:
+        """Take up the attempt of ``execute`` when its driver has answered, or when no answer is expected: the ``event``
+        says why.
+        """
+        with airflow_verdict():
+            with about(pipeline=self.pipeline.name), database_of(context) as database:
+                [manifest] = database.manifests.find(ids=flat([self.manifest_id]))
+            failed = {sink: failure_from(error) for sink, error in deferral.pop("failed").items()}
+            self._unanswered = event
+            self._process(
+                context, manifest, replay=self._replays(context), deferral=Deferral(**deferral, failed=failed)
+            )
 
     def _process_bundle(self, context: Any, manifests: Sequence[Manifest]) -> None:
         """Process each manifest. One that fails does not stop the others, unless they would all wait for the same
@@ -129,11 +146,13 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
                 errors[manifest.id] = WorkFailed(reason_of(defect), next_step=f"tidemark show {manifest.id}")
         refuse_failed(self.pipeline.name, manifests, errors, may_help=any(map(may_help, errors.values())))
 
-    def _process(self, context: Any, manifest: Manifest, *, replay: bool) -> None:
-        if self._was_replayed_by_another(context, manifest):
+    def _process(self, context: Any, manifest: Manifest, *, replay: bool, deferral: Deferral | None = None) -> None:
+        if deferral is None and self._was_replayed_by_another(context, manifest):
             return
         try:
-            self._attempt(context, manifest, replay=replay)
+            self._attempt(context, manifest, replay, deferral)
+        except AttemptDeferred as deferred:
+            raise self._task_deferred(manifest, deferred.deferral) from None
         except Fenced as fenced:
             if self._was_replayed_by_another(context, manifest):
                 return
@@ -143,19 +162,51 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             )
             raise
 
-    def _attempt(self, context: Any, manifest: Manifest, *, replay: bool) -> None:
+    def _attempt(self, context: Any, manifest: Manifest, replay: bool, deferral: Deferral | None) -> None:
         pipeline = self._own_pipeline(manifest)
         watching = watched_process(lambda: database_of(context), pipeline.name, manifest.id, next_try=next_try(context))
         with watching, opened(pipeline, context) as whole_context:
             pipeline_context = sinks_of(whole_context, context["params"])
-            outcome = process_manifest(
-                pipeline_context, manifest.id, self._stage_of(context, pipeline_context), replay=replay
-            )
+            if deferral is None:
+                stage = self._stage_of(context, pipeline_context)
+            else:
+                stage = partial(self._answered, pipeline_context, deferral)
+            outcome = process_manifest(pipeline_context, manifest.id, stage, replay=replay, deferral=deferral)
             lineage = lineage_if_asked(pipeline_context, outcome)
             self.lineage += [lineage] if lineage else []
             page = addresses.page_address(pipeline.name, manifest.id)
             self._write_log(log_lines.ends(pipeline_context, outcome, page))
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
+
+    def _task_deferred(self, manifest: Manifest, deferral: Deferral) -> TaskDeferred:
+        from tidemark.airflow.driver_trigger import DriverAnswers  # few tasks need Airflow's core for it
+
+        pipeline, connection = manifest.pipeline_name, self.pipeline.spark.orders_connection
+        self.log.info(
+            "the driver is submitted; this task waits for it in the triggerer, without a slot. %s", deferral.log
+        )
+        failed = {sink: failure_of(error) for sink, error in deferral.failed.items()}
+        return TaskDeferred(
+            trigger=DriverAnswers(pipeline, manifest.id, deferral.attempt, deferral.order, connection),
+            method_name="take_up",
+            kwargs={**vars(deferral), "failed": failed},
+            timeout=self.execution_timeout,
+        )
+
+    def _answered(self, pipeline_context: Context, deferral: Deferral, order: Order) -> Receipt:
+        """Return the receipt that the driver has left beside its order; raises its error, or that it left none."""
+        folder = folder_of(deferral.order, self.pipeline.spark.orders_connection, pipeline_context.lookup)
+        try:
+            answer = find_answer(folder)
+            if answer is None:
+                what = f"the driver on the cluster left no receipt; {self._unanswered}"
+                answer = without_receipt(order, what, deferral.log)
+            if isinstance(answer, Receipt):
+                return answer
+            raise answer
+        finally:
+            with suppress(TidemarkError):  # the next attempt removes it
+                folder.remove()
 
     def _own_pipeline(self, manifest: Manifest) -> Pipeline:
         """Return the pipeline of the manifest; in a group, the member that it belongs to."""
@@ -207,6 +258,14 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         if not is_local(master):
             self.py_files = str(package_zip(Environment.from_variables().home))
 
+    @property
+    def _detached(self) -> bool:
+        """Return whether the task waits for a driver in the triggerer; a bundle waits in its slot."""
+        return self.deferrable and not isinstance(self.manifest_id, list)
+
+    def _replays(self, context: Any) -> bool:
+        return self._is_cleared(context) or self._is_wished_again(context)
+
     def _is_cleared(self, context: Any) -> bool:
         return bool(context["ti"].max_tries > self.retries)
 
@@ -242,7 +301,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             return lambda order: self._submitted(order, context, pipeline_context)
         elif engine is Engine.CLUSTER:
             command = None if self.pipeline.spark.submit else self._to_cluster
-            stage = self._on_cluster = OnCluster(pipeline_context, command, self.log.info)
+            stage = self._on_cluster = OnCluster(pipeline_context, command, self.log.info, detached=self._detached)
         else:
             stage = OnServer(pipeline_context, environment, self.log.info)
         return lambda order: self._staged(order, stage, pipeline_context)
@@ -253,6 +312,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         check_cluster(master)
         self.application_args, self.name, self._deploy_mode = arguments, name_of(order), "cluster"
         self.conf = cluster_configuration(master, Environment.from_variables(), conf)
+        self.conf |= DETACHED if self._detached else {}
         try:
             # A private method, as for the session of a bundle.
             return list(self._get_hook()._build_spark_submit_command(application_for(master, conf)))
@@ -330,13 +390,7 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
 
     def _raise_if_ended_by_airflow(self, pipeline_name: str, manifest_id: int) -> None:
         if self.ended_by_airflow:
-            raise WorkFailed(
-                "Airflow ended this task, and Spark with it: the task was marked or cleared, or its worker was stopped",
-                next_step="nothing is published; clear the task to do the manifest, or: "
-                f"tidemark retry {pipeline_name}",
-                pipeline=pipeline_name,
-                manifest=manifest_id,
-            ) from None
+            raise ended_by_airflow(pipeline_name, manifest_id) from None
 
 
 def _own_folder(order: Order, pipeline: Pipeline) -> str | None:

@@ -64,7 +64,7 @@ def process_tasks(pipeline: Pipeline | Group, planned: Any, process: Mapping[str
     process_arguments = {
         "map_index_template": "{{ task.manifest_label() }}",
         # Airflow starts them in the order of runs and of their index, so none waits for its turn inside a process.
-        "max_active_tis_per_dag": 1 if shared.in_order else None,
+        "max_active_tis_per_dag": 1 if shared.in_order else shared.spark.most_drivers(),
         **shared.airflow.process_arguments(),
         **process,
     }

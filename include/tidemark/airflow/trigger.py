@@ -1,10 +1,10 @@
-"""The one wait of tasks, for attempts that others make: in Airflow's triggerer, or in the slot of the task."""
+"""The wait of tasks for attempts that others make: in Airflow's triggerer, or in the slot of the task."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -16,6 +16,7 @@ from tidemark.errors import TidemarkError, Unavailable
 POLL_S = 3.0  # a manifest takes from 15 s to minutes
 SILENT_S = 600.0  # without an answer of the database
 NAMED = 5  # attempts in one line of the log
+Answer = TypeVar("Answer")
 
 
 class AttemptsEnd(BaseTrigger):
@@ -49,7 +50,7 @@ class AttemptsEnd(BaseTrigger):
         logged, answered_at = "", time.monotonic()
         while True:
             try:
-                attempts = await _DATABASE.live_attempts(self)
+                attempts = await DATABASE.ask(self._live_attempts)
             except Unavailable as error:
                 if time.monotonic() - answered_at > SILENT_S:
                     raise
@@ -64,6 +65,9 @@ class AttemptsEnd(BaseTrigger):
                 logged = line
             await asyncio.sleep(POLL_S)
 
+    def _live_attempts(self, database: ManifestDatabase) -> list[Row]:
+        return database.attempts.alive(self.manifests, also_replays=self.also_replays)
+
 
 def waiting_for(attempts: list[Row]) -> str:
     """Return a line that names the attempts."""
@@ -72,7 +76,7 @@ def waiting_for(attempts: list[Row]) -> str:
     return f"waiting for the end of {'; '.join([*named, *more])}"
 
 
-class _SharedDatabase:
+class SharedDatabase:
     """One session for all triggers of this process. One thread asks: hundreds of tasks may wait, and a thread that
     hangs must not take those of other triggers.
     """
@@ -81,14 +85,14 @@ class _SharedDatabase:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidemark-trigger")
         self._open: ManifestDatabase | None = None
 
-    async def live_attempts(self, trigger: AttemptsEnd) -> list[Row]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, trigger)
+    async def ask(self, question: Callable[[ManifestDatabase], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, question)
 
-    def _ask(self, trigger: AttemptsEnd) -> list[Row]:
+    def _ask(self, question: Callable[[ManifestDatabase], Answer]) -> Answer:
         try:
             if self._open is None:
                 self._open = ManifestDatabase(Environment.from_variables().database(), "airflow triggerer")
-            return self._open.attempts.alive(trigger.manifests, also_replays=trigger.also_replays)
+            return question(self._open)
         except BaseException:
             self.close()
             raise
@@ -99,4 +103,4 @@ class _SharedDatabase:
             self._open = None
 
 
-_DATABASE = _SharedDatabase()
+DATABASE = SharedDatabase()

@@ -108,3 +108,13 @@ def message_only(_logger: object, _method: str, entry: MutableMapping[str, Any])
     if isinstance(error, TriedAgain | FailedAtOnce):
         return {**{name: value for name, value in entry.items() if name != "exc_info"}, "event": str(error)}
     return entry
+
+
+def ended_by_airflow(pipeline_name: str, manifest_id: int) -> WorkFailed:
+    """Return the error of an attempt that Airflow has ended."""
+    return WorkFailed(
+        "Airflow ended this task, and Spark with it: the task was marked or cleared, or its worker was stopped",
+        next_step=f"nothing is published; clear the task to do the manifest, or: tidemark retry {pipeline_name}",
+        pipeline=pipeline_name,
+        manifest=manifest_id,
+    )

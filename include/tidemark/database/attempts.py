@@ -24,6 +24,20 @@ class Attempts(Part):
             self._sql.rows("lock_attempt", manifest_id=manifest_id, attempt=attempt)
             return attempt
 
+    def lease(self, manifest_id: int, attempt: int, seconds: float) -> bool:
+        """Let an attempt live for so many seconds from now without its lock; False if it has ended, or if a newer one
+        has taken over."""
+        values = {"manifest_id": manifest_id, "attempt": attempt, "seconds": seconds}
+        return self._sql.changed("lease_attempt", **values) is not None
+
+    def take_up(self, manifest_id: int, attempt: int) -> bool:
+        """Hold the session lock of a leased attempt, in place of its lease; False as for ``lease``."""
+        self._sql.rows("lock_attempt", manifest_id=manifest_id, attempt=attempt)
+        if self.lease(manifest_id, attempt, 0):
+            return True
+        self.release(manifest_id, attempt)
+        return False
+
     def newest(self, manifest_id: int) -> int:
         row = self._sql.row("newest_attempt", manifest_id=manifest_id)
         if row is None:

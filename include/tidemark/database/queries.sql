@@ -1044,6 +1044,16 @@ INSERT INTO attempt (manifest_id, attempt, fingerprint, actor)
 SELECT id, attempt, %(fingerprint)s, %(actor)s FROM started
 RETURNING attempt;
 
+-- name: lease_attempt
+-- Only for the newest attempt, and only while it has not ended.
+INSERT INTO lease (manifest_id, attempt, until)
+SELECT m.id, m.attempt, clock_timestamp() + %(seconds)s * interval '1 second'
+FROM manifest m JOIN attempt a ON a.manifest_id = m.id AND a.attempt = m.attempt
+WHERE m.id = %(manifest_id)s AND m.attempt = %(attempt)s AND a.state = 'running'
+ON CONFLICT (manifest_id) DO UPDATE SET attempt = EXCLUDED.attempt, until = EXCLUDED.until
+WHERE lease.attempt <= EXCLUDED.attempt
+RETURNING until;
+
 -- name: attempts_by
 SELECT a.manifest_id, a.actor FROM attempt a JOIN manifest m ON m.id = a.manifest_id
 WHERE m.pipeline = %(pipeline_name)s AND starts_with(a.actor, %(prefix)s) ORDER BY a.started_at;

@@ -18,11 +18,13 @@ from tidemark.errors import (
     TidemarkError,
     TopicChanged,
     Unavailable,
+    WorkFailed,
     about,
 )
 from tidemark.failpoints import failpoint
 from tidemark.lifecycle.context import Context, refuse_out_of_use
 from tidemark.lifecycle.counting import check_dead_letters, check_equations
+from tidemark.lifecycle.deferral import LEASE_S, AttemptDeferred, Deferral, StagedElsewhere
 from tidemark.lifecycle.expected import work_of
 from tidemark.lifecycle.failed_tasks import Task, reason_of, silent_source_of
 from tidemark.lifecycle.known_sinks import know_sinks
@@ -70,16 +72,24 @@ NOTHING = Allowed()
 
 @keep_clients()
 def process(
-    context: Context, manifest_id: int, stage: Stage, *, replay: bool = False, allowed: Allowed = NOTHING
+    context: Context,
+    manifest_id: int,
+    stage: Stage,
+    *,
+    replay: bool = False,
+    allowed: Allowed = NOTHING,
+    deferral: Deferral | None = None,
 ) -> Outcome:
-    """Start a new attempt at one manifest and bring it to its end.
+    """Start a new attempt at one manifest and bring it to its end; with a ``deferral`` take up that attempt.
 
     A done manifest is left alone unless ``replay``. Raises ``Blocked``, ``Fenced``, ``WorkFailed`` and what the
     outside systems raise; the manifest is then ``failed`` or ``blocked``, with the reason. A sink that does not
-    answer or refuses the rows fails the attempt after the other sinks have published.
+    answer or refuses the rows fails the attempt after the other sinks have published. Raises ``AttemptDeferred`` if
+    ``stage`` does not wait for Spark.
     """
     manifest = own_manifest(context, manifest_id)
-    if manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest):
+    is_done = manifest.state is ManifestState.DONE and not replay and not context.sinks_to_finish(manifest)
+    if is_done and deferral is None:
         done = Outcome(manifest_id, manifest.attempt, Ending.ALREADY_DONE, manifest.published_counts)
         return _ended_well(context, done)
     if manifest.retired:
@@ -89,7 +99,7 @@ def process(
     context = replace(
         context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
     )
-    attempt = _Attempt(context, manifest, stage, replay=replay, allowed=allowed)
+    attempt = _Attempt(context, manifest, stage, replay=replay, allowed=allowed, deferral=deferral)
     try:
         return _ended_well(context, attempt.run())
     except TidemarkError as error:
@@ -244,6 +254,7 @@ class _Attempt:
     stage: Stage
     replay: bool
     allowed: Allowed
+    deferral: Deferral | None = None
     number: int = 0
     failed: dict[str, TidemarkError] = field(default_factory=dict)
 
@@ -258,12 +269,13 @@ class _Attempt:
 
     def run(self) -> Outcome:
         database = self.context.database
-        for sink in self.context.sinks:
-            with self._keep_error_of(sink):
-                check_for_attempt(database, sink, self.manifest.id)
-                refuse_before_turn(self.context, sink, self.manifest)
-        self._without_error(self.context.sinks)
-        self.number = start(self.context, self.manifest)
+        if self.deferral is None:
+            self._start()
+        else:
+            self.number = self.deferral.attempt
+            if not database.attempts.take_up(self.manifest.id, self.number):
+                overtaken = self.publisher.overtaken(self.manifest.id, self.number)
+                return self._superseded(self.publisher, overtaken)
         try:
             with about(pipeline=self.context.pipeline_name, manifest=self.manifest.id):
                 self.manifest = database.manifests.get(
@@ -275,6 +287,14 @@ class _Attempt:
         finally:
             with suppress(TidemarkError):
                 self._release()
+
+    def _start(self) -> None:
+        for sink in self.context.sinks:
+            with self._keep_error_of(sink):
+                check_for_attempt(self.context.database, sink, self.manifest.id)
+                refuse_before_turn(self.context, sink, self.manifest)
+        self._without_error(self.context.sinks)
+        self.number = start(self.context, self.manifest)
 
     @contextmanager
     def _keep_error_of(self, sink: Sink) -> Iterator[None]:
@@ -307,20 +327,18 @@ class _Attempt:
         if not wanted:
             return self.publisher.recovered(manifest, self.number)
         refuse_beyond_generation(context.pipeline_name, context.database, manifest.id)
-        with reading_again(manifest):
-            context.source.check(manifest.id, manifest.ranges, before_reading=True)
         # Prepare the targets, and let Spark stage the output for those that answer.
-        decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
-        work = work_of(context.database, manifest.id, self.number, decode, transforms)
-        for sink in self._without_error(wanted):
-            with self._keep_error_of(sink):
-                # A restored database may reuse an attempt number. Do not count what the older attempt has staged.
-                sink.staging.clear(manifest.id, self.number)
-                sink.output.prepare(work)
-                refuse_other_name(context.database, sink)  # again: the first attempt may have created the target
+        if self.deferral is None:
+            self._prepare(wanted)
+        else:
+            self._refuse_other_pipeline(self.deferral)
+            self.failed |= self.deferral.failed
         sinks = self._without_error(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
-        receipt = self._staged(order_of(context, manifest, self.number, sinks))
+        try:
+            receipt = self._staged(order_of(context, manifest, self.number, sinks))
+        except StagedElsewhere as staged:
+            raise self._deferred(staged, failed) from None
         failpoint("stage.done")
         # Check the counts, and that the source still holds the records that were read. Only then publish.
         check_equations(context.pipeline, context.source, manifest, receipt, [sink.name for sink in sinks])
@@ -336,6 +354,36 @@ class _Attempt:
         outcome = self.publisher.publish(manifest, receipt, sinks, failed, may_shrink=self.allowed.shrink)
         self._clean_others(sinks)
         return outcome
+
+    def _prepare(self, sinks: Sequence[Sink]) -> None:
+        """Check that the source holds the records, and prepare the sinks without an error."""
+        context, manifest = self.context, self.manifest
+        with reading_again(manifest):
+            context.source.check(manifest.id, manifest.ranges, before_reading=True)
+        decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
+        work = work_of(context.database, manifest.id, self.number, decode, transforms)
+        for sink in self._without_error(sinks):
+            with self._keep_error_of(sink):
+                # A restored database may reuse an attempt number. Do not count what the older attempt has staged.
+                sink.staging.clear(manifest.id, self.number)
+                sink.output.prepare(work)
+                refuse_other_name(context.database, sink)  # again: the first attempt may have created the target
+
+    def _deferred(self, staged: StagedElsewhere, failed: Mapping[str, TidemarkError]) -> AttemptDeferred:
+        """Leave a lease in place of the lock."""
+        if not self.context.database.attempts.lease(self.manifest.id, self.number, LEASE_S):
+            raise self.publisher.overtaken(self.manifest.id, self.number)
+        failpoint("attempt.deferred")
+        fingerprint = self.context.pipeline.fingerprint()
+        return AttemptDeferred(Deferral(self.number, fingerprint, staged.order, staged.log, failed))
+
+    def _refuse_other_pipeline(self, deferral: Deferral) -> None:
+        if deferral.fingerprint != self.context.pipeline.fingerprint():
+            raise WorkFailed(
+                "the pipeline file, or a schema in the registry, was changed while the driver worked",
+                next_step="nothing of this attempt is published; the next one uses what is there now: tidemark retry "
+                f"{self.context.pipeline_name}",
+            )
 
     def _staged(self, order: Order) -> Receipt:
         """Return Spark's receipt. If reading failed because retention removed offsets, or because the topic was
@@ -394,6 +442,8 @@ class _Attempt:
 
     def _ended(self, error: BaseException) -> Outcome:
         """End an attempt that failed. If a newer attempt has taken over, any error counts as fenced."""
+        if isinstance(error, AttemptDeferred):
+            raise error
         database, manifest_id = self.context.database, self.manifest.id
         try:
             if database.attempts.newest(manifest_id) != self.number:
@@ -418,12 +468,13 @@ class _Attempt:
     def _release(self) -> None:
         """Release the lock, and remove what a failed attempt staged.
 
-        The staging of an attempt that wrote a record or published stays: ``sweep`` finds leftovers by it.
+        The staging of an attempt that wrote a record or published stays: ``sweep`` finds leftovers by it. That of a
+        deferred attempt is still being written.
         """
         database, manifest_id = self.context.database, self.manifest.id
         states = {row["attempt"]: row["state"] for row in database.attempts.of_manifest(manifest_id)}
         database.attempts.release(manifest_id, self.number)
-        if states[self.number] not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED):
+        if states[self.number] not in (AttemptState.PUBLISHED, AttemptState.UNCHANGED, AttemptState.RUNNING):
             for sink in self._own_sinks():
                 with suppress(*OF_ONE_SINK):
                     if sink.ledger.recorded_attempt(manifest_id) != self.number:

@@ -22,6 +22,7 @@ from tidemark.errors import (
     TopicChanged,
     Unavailable,
 )
+from tidemark.lifecycle.deferral import AttemptDeferred
 from tidemark.model.manifest import ManifestState
 from tidemark.text import storable
 
@@ -91,6 +92,8 @@ def watched_process(
     """
     try:
         yield
+    except AttemptDeferred:
+        raise
     except BaseException as error:
         if not _is_of_other_manifests(error):
             retry_at = _when(next_try, error)

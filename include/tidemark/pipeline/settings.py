@@ -150,8 +150,15 @@ class Spark(Section):
     submit: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="With `engine: cluster`: a command in place of `spark-submit`. It gets the driver's arguments, and "
-        "returns when the driver has ended.",
+        "returns when the driver has ended or is submitted.",
         examples=[["./emr-step.sh"]],
+    )
+    parallel_drivers: StrictInt = Field(
+        default=16,
+        ge=1,
+        le=1_000,
+        description="With `engine: cluster`: how many drivers the DAG has at work at once, at most. Airflow's "
+        "`max_active_tasks` does not count tasks that wait without a slot.",
     )
     parallel_slices: StrictInt = Field(
         default=1,
@@ -192,9 +199,15 @@ class Spark(Section):
         for key in ("orders", "orders_connection", "submit"):
             if self.engine is not Engine.CLUSTER and getattr(self, key):
                 raise wrong_at(key, "is only for engine: cluster")
+        if "parallel_drivers" in self.model_fields_set and self.engine is not Engine.CLUSTER:
+            raise wrong_at("parallel_drivers", "is only for engine: cluster")
         if self.orders_connection is not None and not is_remote(self.orders or ""):
             raise wrong_at("orders_connection", "is only for orders in a store, not in a folder")
         return self
+
+    def most_drivers(self) -> int | None:
+        """Return how many drivers on a cluster may be at work at once; None with another engine."""
+        return self.parallel_drivers if self.engine is Engine.CLUSTER else None
 
     def connections(self) -> set[str]:
         return {self.orders_connection} if self.orders_connection else set()

@@ -1,8 +1,8 @@
 """Stages by a driver that runs on the cluster (cluster mode): order and receipt go through a store that both can reach.
 
-``spark-submit``, or a command of the user, starts the driver and returns when it has ended. Until then we look for its
-answer in the store. A driver whose order we remove ends its jobs by itself (``submitted.py``), on every cluster, so
-nothing here asks a cluster to kill an application.
+``spark-submit``, or a command of the user, starts the driver and returns when it has ended, or only submits it. We look
+for its answer in the store. A driver whose order we remove ends its jobs by itself (``submitted.py``), on every
+cluster, so nothing here asks a cluster to kill an application.
 """
 
 import os
@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,16 +20,17 @@ from tidemark.connections.lookup import Lookup
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
 from tidemark.lifecycle.context import Context
+from tidemark.lifecycle.deferral import StagedElsewhere
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Spark
 from tidemark.spark import ended
 from tidemark.spark.jobs import EVERY_S
 from tidemark.spark.masters import KUBERNETES, YARN, check_master
+from tidemark.spark.orders import OrderFolder, Silence, find_answer, without_receipt, write_order
 from tidemark.spark.session import own_spark, python_of_executors, spark_configuration
 from tidemark.spark.shipped import package_zip
 from tidemark.spark.start_log import last_errors, written_since
-from tidemark.spark.submitted import OrderFolder, find_answer, without_receipt, write_order
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 
@@ -37,6 +39,9 @@ POLL_S = 1.0  # between two looks for the answer
 ENDS_S = 5.0  # for the command to end its own job after SIGTERM
 TAIL = 30  # lines of the command for the log, if no driver answered
 UPLOAD = "spark.kubernetes.file.upload.path"
+# spark-submit ends when the cluster has accepted the application.
+DETACHED = {"spark.yarn.submit.waitAppCompletion": "false", "spark.kubernetes.submission.waitAppCompletion": "false"}
+ON_CLUSTER = "the cluster has the log of the driver"
 _APPLICATION_ID = re.compile(r"\bapplication_\d+_\d+\b")
 _POD = re.compile(r"\b[a-z0-9.-]+-driver\b")
 
@@ -98,10 +103,20 @@ def name_of(order: Order) -> str:
 
 
 class OnCluster:
-    """Stages each order by a driver of its own. ``command`` starts it, unless the pipeline file names a command."""
+    """Stages each order by a driver of its own. ``command`` starts it, unless the pipeline file names a command.
 
-    def __init__(self, context: Context, command: Command | None, report: Callable[[str], object] | None) -> None:
-        self._spark, self._report = context.pipeline.spark, report
+    ``detached``: raise ``StagedElsewhere`` when the command has ended well, and no driver has answered yet.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        command: Command | None,
+        report: Callable[[str], object] | None,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._spark, self._report, self._detached = context.pipeline.spark, report, detached
         self._orders = open_orders(self._spark, context.lookup, context.database.id())
         self._command = command or (lambda _, arguments: [*self._spark.submit, *arguments])
         self._ends = False
@@ -117,14 +132,15 @@ class OnCluster:
         connection = self._spark.orders_connection
         folder = write_order(order, self._orders)
         with ExitStack() as at_end:
-            at_end.callback(_remove, folder)
+            at_end.push(partial(_remove, folder))
             command = self._command(order, [folder.address, *([connection] if connection else [])])
             process, log = at_end.enter_context(_started(command))
-            at_end.callback(_remove, folder)  # before the command is ended, which may take seconds
+            at_end.push(partial(_remove, folder))  # before the command is ended, which may take seconds
             return self._awaited(order, folder, process, log)
 
     def _awaited(self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", log: Path) -> Receipt:
         began = reported = time.monotonic()
+        silence: Silence | None = None
         while True:
             status = process.poll()  # before the look: an answer that stands at the end is found
             try:
@@ -137,7 +153,12 @@ class OnCluster:
                 return answer
             if answer is not None:
                 raise answer
-            if status is not None:
+            if status == 0 and self._detached:
+                raise StagedElsewhere(folder.address, _log_of_driver(written_since(log, 0)) or ON_CLUSTER)
+            if status == 0 and self._spark.submit:  # the user's command may only submit the driver
+                silence = silence or Silence()
+                self._hear(order, folder, silence, log)
+            elif status is not None:
                 raise self._no_answer(order, process, log)
             if time.monotonic() - reported > EVERY_S:
                 reported = time.monotonic()
@@ -146,6 +167,15 @@ class OnCluster:
             if self._ends:
                 raise without_receipt(order, "the driver on the cluster was told to end", "it was interrupted")
 
+    def _hear(self, order: Order, folder: OrderFolder, silence: Silence, log: Path) -> None:
+        """Report the progress of a driver whose command has ended; raises when it is silent for too long."""
+        with suppress(Unavailable):
+            if progress := silence.hears(folder):
+                self._say(progress)
+        if reason := silence.is_too_long():
+            look = _log_of_driver(written_since(log, 0)) or ON_CLUSTER
+            raise without_receipt(order, f"the driver on the cluster left no receipt; {reason}", look)
+
     def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
         written = written_since(log, 0)
         for line in written.splitlines()[-TAIL:]:
@@ -153,17 +183,20 @@ class OnCluster:
         program, status = Path(str(process.args[0])).name, process.returncode  # type: ignore[index]
         errors = last_errors(written)
         what = f"{ended.describe_end(status, program)}{': ' if errors else ''}{' | '.join(errors)}"
-        application, pod = _APPLICATION_ID.findall(written), _POD.findall(written)
-        look = f"the log of {program} is above"
-        if application:
-            look = f"the log of the driver: yarn logs -applicationId {application[-1]}"
-        elif pod:
-            look = f"the log of the driver: kubectl logs {pod[-1]}"
+        look = _log_of_driver(written) or f"the log of {program} is above"
         return without_receipt(order, f"the driver on the cluster left no receipt; {what}", look)
 
     def _say(self, line: str) -> None:
         if self._report is not None:
             self._report(line)
+
+
+def _log_of_driver(written: str) -> str | None:
+    """Return where the log of the driver is, from what ``spark-submit`` has written."""
+    application, pod = _APPLICATION_ID.findall(written), _POD.findall(written)
+    if application:
+        return f"the log of the driver: yarn logs -applicationId {application[-1]}"
+    return f"the log of the driver: kubectl logs {pod[-1]}" if pod else None
 
 
 def open_orders(spark: Spark, lookup: Lookup, *database_id: str) -> ObjectStore:
@@ -172,9 +205,10 @@ def open_orders(spark: Spark, lookup: Lookup, *database_id: str) -> ObjectStore:
     return open_store("/".join([str(spark.orders), *database_id]), settings, lookup)
 
 
-def _remove(folder: OrderFolder) -> None:
-    with suppress(TidemarkError):  # the next attempt removes it
-        folder.remove()
+def _remove(folder: OrderFolder, kind: type[BaseException] | None, *_: object) -> None:
+    if kind is not StagedElsewhere:
+        with suppress(TidemarkError):  # the next attempt removes it
+            folder.remove()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ MEMORY = (
     "see whether it was the memory: dmesg -T | grep -i 'killed process' (in a container: its memory limit); if so, "
     "lower slice.max_records of the pipeline or spark.driver.memory, or give the machine more"
 )
+ABOVE = "Spark says more above in this log"
 WORKER_DIED = "Python worker exited unexpectedly"  # Spark's message for a worker that died before it answered
 
 

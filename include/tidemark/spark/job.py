@@ -8,7 +8,9 @@ come from tasks that succeeded. Nothing here decides what readers see.
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,7 +37,6 @@ from tidemark.spark.failures import carried_by, cause_of, failure_from, failure_
 from tidemark.spark.jobs import expecting_executors, tag_of, tagged
 from tidemark.spark.session import keeping_interrupts
 
-ABOVE = "Spark says more above in this log"
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process ends
 
 
@@ -52,7 +53,7 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
         with keeping_interrupts(), tagged(session, tag), expecting_executors(session, tag):
             return staged(session, order, reader)
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
-        where = ABOVE if log is None else f"Spark says more: tail -n 50 {log}"
+        where = ended.ABOVE if log is None else f"Spark says more: tail -n 50 {log}"
         raise failure(order, error, reader, where) from error
 
 
@@ -95,7 +96,8 @@ def task_reports(session: SparkSession, order: Order, reader: Reader, connection
             given = frames.records_read(given, connections, records)
         given = frames.beside_what_is_made(given, order, transform, processor, _records)
         records = _with_made(processor)
-    return given.mapInArrow(_task(processor, connections, records), "receipt string")
+    own_code = any("code" in each.options for each in order.transforms)
+    return given.mapInArrow(_task(processor, connections, records, own_code=own_code), "receipt string")
 
 
 Batches = Iterable[pa.RecordBatch]
@@ -123,9 +125,9 @@ def _with_made(processor: BatchProcessor) -> Records:
 
 
 def _task(
-    processor: BatchProcessor, connections: str | None, records: Records
+    processor: BatchProcessor, connections: str | None, records: Records, *, own_code: bool
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the work of one task.
+    """Return the work of one task; ``own_code``: it calls functions of the user.
 
     Its name has the try of the Spark task, and a word of this driver: another driver with the same order, or one of an
     attempt with the same number, stages under other names.
@@ -134,6 +136,8 @@ def _task(
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         _use_jemalloc()
+        if not own_code:
+            _keep_pandas_out()
         context = TaskContext.get()
         task = f"{context.partitionId():05d}-{context.taskAttemptId()}-{driver}" if context else "0"
         try:
@@ -169,6 +173,24 @@ def _use_jemalloc() -> None:
     """Use jemalloc: Arrow's default, mimalloc, keeps up to 70 MiB that a task has freed, and is not faster."""
     if "jemalloc" in pa.supported_memory_backends() and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
+def _keep_pandas_out() -> None:
+    """Let Arrow not import pandas with its first value, which takes half a second of a core in each worker.
+
+    Arrow looks for it once. Afterwards it imports pandas only for a call that needs it.
+    """
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _WithoutPandas)
+        pa.array([0])
+        sys.meta_path.remove(_WithoutPandas)
+
+
+class _WithoutPandas(MetaPathFinder):
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a task does not use pandas", name=name)
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

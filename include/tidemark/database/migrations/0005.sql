@@ -191,3 +191,20 @@ CREATE TABLE accepted_expectation (
 ALTER TABLE run ADD COLUMN lag bigint CHECK (lag >= 0);
 ALTER TABLE run ADD COLUMN published_before timestamptz;
 CREATE INDEX run_planned_at ON run (pipeline, planned_at, id);  -- the newest ones
+
+-- An attempt that no process holds while its driver works on a cluster: it is alive until then.
+CREATE TABLE lease (
+    manifest_id bigint PRIMARY KEY REFERENCES manifest,
+    attempt     int NOT NULL,
+    until       timestamptz NOT NULL
+);
+
+-- As before, or by a lease.
+CREATE OR REPLACE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (classid::bigint << 32) + objid::bigint = tidemark.attempt_lock($1, $2))
+    OR EXISTS (SELECT FROM tidemark.lease l WHERE l.manifest_id = $1 AND l.attempt = $2 AND l.until > clock_timestamp())
+$$;

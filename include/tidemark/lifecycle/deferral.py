@@ -1,0 +1,43 @@
+"""An attempt whose driver works on while no process of ours waits for it.
+
+A process starts the driver, leaves a lease in the database, and ends. A second one takes the attempt up again when the
+driver has answered; between them, whoever looks for the answer renews the lease.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidemark.errors import TidemarkError
+
+LEASE_S = 120.0  # until somebody renews it
+
+
+@dataclass(frozen=True)
+class Deferral:
+    """What the second process must know: the attempt, the fingerprint of its pipeline, the address of its order, where
+    the driver's log is, and the sinks that it does not write to, each with the reason.
+    """
+
+    attempt: int
+    fingerprint: str
+    order: str
+    log: str
+    failed: Mapping[str, TidemarkError] = field(default_factory=dict)
+
+
+class StagedElsewhere(BaseException):
+    """Raised by a stage that has started a driver and does not wait, with the address of the order, and where the
+    driver's log is.
+    """
+
+    def __init__(self, order: str, log: str) -> None:
+        super().__init__(order)
+        self.order, self.log = order, log
+
+
+class AttemptDeferred(BaseException):
+    """The attempt goes on without this process. It is no error."""
+
+    def __init__(self, deferral: Deferral) -> None:
+        super().__init__(deferral)
+        self.deferral = deferral
