@@ -14,8 +14,8 @@ LEASE_S = 120.0  # until somebody renews it
 
 @dataclass(frozen=True)
 class Deferral:
-    """What the second process must know: the attempt, the fingerprint of its pipeline, the address of its order, where
-    the driver's log is, and the sinks that it does not write to, each with the reason.
+    """The knowledge of the second process: the attempt, the fingerprint of its pipeline, the address of its order,
+    where the driver's log is, and the sinks that it does not write to, each with the reason.
     """
 
     attempt: int
