@@ -122,15 +122,20 @@ def test_what_the_trigger_form_asks_for_is_stored_with_the_dag_and_reaches_each_
     assert dict(own.params) == {"mine": 1}
 
 
-def test_what_is_appended_is_put_by_one_task_at_a_time(write: Write, read: Read) -> None:
+def test_what_is_appended_is_put_by_one_task_at_a_time_and_drivers_on_a_cluster_are_limited(
+    write: Write, read: Read
+) -> None:
     pipeline = yaml.safe_load(named("appends"))
     pipeline["sinks"].append({"topic": {"topic": "clean", "bootstrap_servers": "localhost:9092", "key": []}})
     write(GOOD, "a.yaml")
     write(yaml.safe_dump(pipeline), "b.yaml")
+    for name, spark in {"many": {}, "few": {"parallel_drivers": 3}}.items():
+        drivers = {"engine": "cluster", "orders": "orders", **spark}
+        write(yaml.safe_dump({**yaml.safe_load(named(name)), "spark": drivers}), f"{name}.yaml")
     limits = {
         name: dag.get_task("process").partial_kwargs.get("max_active_tis_per_dag") for name, dag in read().items()
     }
-    assert limits == {"flights": None, "appends": 1}
+    assert limits == {"flights": None, "appends": 1, "many": 16, "few": 3}
 
 
 def test_a_task_whose_pipeline_no_text_shows_gets_its_dag_or_is_told_what_is_wrong(write: Write, read: Read) -> None:

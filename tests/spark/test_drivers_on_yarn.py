@@ -16,8 +16,12 @@ from tests.worlds import on_cluster
 from tests.worlds.on_cluster import START, assert_logic_and_avro, end, with_logic_and_avro
 from tests.worlds.table_world import TableWorld
 from tidemark.environment import Environment
+from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.deferral import AttemptDeferred
 from tidemark.model.order import Order
-from tidemark.spark.cluster import spark_submit
+from tidemark.model.receipt import Receipt
+from tidemark.spark.cluster import DETACHED, OnCluster, spark_submit
+from tidemark.spark.orders import PROGRESS, find_answer, folder_of
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 # Room for two applications with one executor each.
@@ -149,4 +153,34 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
     assert context.database.manifests.get(manifest.id).attempt == 1
     world.assert_complete()
     world.ok("audit", "demo", "--deep")
+    assert orders(world) == []
+
+
+def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
+    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(make_cluster_world, cluster)
+    world.settings["spark"]["conf"] |= DETACHED
+    world.write_pipeline()
+    world.ok("plan", "demo")
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    context = world.context()
+    [manifest] = context.database.manifests.find("demo")
+    environment = Environment.from_variables(world.environment())
+    command = spark_submit(cluster.master, environment, context.pipeline.spark)
+    with pytest.raises(AttemptDeferred) as deferred:
+        process(context, manifest.id, OnCluster(context, command, None, detached=True))
+    going_on = deferred.value.deferral
+    assert "yarn logs -applicationId application_" in going_on.log
+    assert context.database.manifests.get(manifest.id).alive
+    folder = folder_of(going_on.order)
+    wait_until(lambda: find_answer(folder) is not None, "the driver to answer", timeout=START)
+    receipt = find_answer(folder)
+    assert isinstance(receipt, Receipt)
+    assert folder.get(PROGRESS) is not None
+    process(context, manifest.id, lambda _: receipt, deferral=going_on)
+    folder.remove()
+    world.assert_complete()
+    wait_idle(cluster)
     assert orders(world) == []

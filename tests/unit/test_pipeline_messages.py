@@ -23,6 +23,8 @@ PROBLEMS: list[tuple[str, str, str, str]] = [
      '2: spark.orders: is missing: a folder or store that the driver can reach too, such as s3://bucket/orders'),
     ("orders for another engine", "pipeline: flights", "pipeline: flights\nspark: {orders: s3://bucket/orders}",
      '2: spark.orders: is only for engine: cluster'),
+    ("a limit of drivers for another engine", "pipeline: flights", "pipeline: flights\nspark: {parallel_drivers: 3}",
+     '2: spark.parallel_drivers: is only for engine: cluster'),
     ("orders in an unknown store", "pipeline: flights", "pipeline: flights\nspark: {engine: cluster, orders: 'hdfs://orders'}",
      '2: spark.orders: must be a folder of this machine, or in a store: abfss://container@account.dfs.core.windows.net/prefix, s3://bucket/prefix; "hdfs://" is not known (it is "hdfs://orders")'),
     ("keys for a folder of orders", "pipeline: flights", "pipeline: flights\nspark: {engine: cluster, orders: orders, orders_connection: keys}",
