@@ -5,6 +5,7 @@ from pathlib import PurePath
 from tests.faults.actors import Fault
 from tests.faults.checked_world import CheckedWorld, Schedule
 from tests.faults.oracle import Violated
+from tests.faults.restored_database import restored
 from tests.faults.schedules_of_generations import OF_GENERATIONS, TRUNCATED
 from tidemark.errors import Fenced
 from tidemark.lifecycle.publish import Ending
@@ -76,6 +77,18 @@ def killed_while_it_cleans_after_a_replay(checked: CheckedWorld) -> None:
     checked.kill_at(killed, "publish.marked")
     checked.well(world.sweep())
     checked.settle()
+
+
+def restored_to_a_copy_where_what_was_staged_since_is_planned(checked: CheckedWorld) -> None:
+    """Of the attempts that the copy does not know, one has published, and one was killed when it had staged."""
+    world = checked.world
+    checked.planned(records=10)
+    world.snapshot()
+    checked.well(world.process(1))
+    checked.kill_at(world.process(2), "stage.done")
+    assert restored(world, checked.oracle, None)
+    assert world.database.manifests.get(2).attempt == 1, "its number is not used again"
+    checked.settle(after_restore=True)
 
 
 def killed_while_it_puts(checked: CheckedWorld) -> None:
@@ -202,6 +215,7 @@ SCHEDULES: dict[str, Schedule] = (
             recovered_while_another_discards,
             killed_while_it_cleans_after_a_replay,
             killed_while_it_puts,
+            restored_to_a_copy_where_what_was_staged_since_is_planned,
             planner_overtaken,
             transactions_open_aborted_and_committed,
             a_transaction_ends_between_two_looks_of_a_plan,

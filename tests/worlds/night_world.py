@@ -295,7 +295,7 @@ class Night:
             problems = {(name, each["kind"]) for name, view in views.items() for each in view["problems"]}
             if not wrong and problems == {(name, kind) for name, kind, *_ in self.open}:
                 break
-            assert time.monotonic() - begun < SOON, f"{wrong or 'all alike'}; notices: {notices}, open: {self.open}"
+            assert time.monotonic() - begun < SOON, f"{wrong or problems}; notices: {notices}, open: {self.open}"
             time.sleep(1)
         for name in struck:
             texts = [plain(notice["text"]) for notice in notices if notice["pipeline"] == name]

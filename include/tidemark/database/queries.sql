@@ -1714,7 +1714,9 @@ SET attempt = greatest(attempt, %(attempt)s), state = CASE state WHEN 'done' THE
 WHERE id = %(manifest_id)s;
 
 -- name: skip_attempts
-UPDATE manifest SET attempt = greatest(attempt, %(attempt)s) WHERE id = %(manifest_id)s;
+UPDATE manifest SET attempt = greatest(attempt, %(attempt)s),
+    reason = coalesce(reason, CASE state WHEN 'planned' THEN 'attempts that the restored database does not know' END)
+WHERE id = %(manifest_id)s;
 
 -- name: adopt_chains
 INSERT INTO chain (pipeline, topic, topic_id, partition, generation)
