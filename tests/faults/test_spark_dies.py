@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from sandbox.services.processes import wait_until
+from tests.worlds.slow_batches import at_work, slow
 from tests.worlds.table_world import TableWorld
 from tests.worlds.world import World, wait_stopped
 
@@ -93,9 +94,11 @@ def test_R8_executors_killed_in_the_middle_of_their_tasks_every_row_is_there_onc
 
 @pytest.mark.parametrize("master", ["local[2]", "local[2,4]"], ids=["tasks are tried once", "tasks are tried again"])
 def test_R8_python_workers_killed_in_the_middle_of_a_task(world: TableWorld, master: str) -> None:
-    process = stopped_while_staging(world, master)
+    slow(world, seconds=2)
+    process = world.start("run", "demo", "--master", master, spark=True)
+    wait_until(lambda: at_work(world), "a task to be at work", timeout=START)
     kill(started_by(world, "pyspark.daemon"))
-    printed = go_on(process)
+    printed = process.communicate(timeout=START)[1]
     if master == "local[2]":
         assert process.returncode == 1
         assert "Spark failed: a Python worker was killed, often because the machine had no memory left" in printed

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -292,7 +292,7 @@ class Night:
             notices += [notice for notice in self.notices() if not notice["over"]]
             others = [notice for notice in notices if notice["pipeline"] not in struck]
             assert all(notice["kind"] == State.UNKNOWN for notice in others), f"told of others: {others}"
-            problems = {(name, each["kind"]) for name, view in views.items() for each in view["problems"]}
+            problems = {problem for name, view in views.items() for problem in _told_once(name, view["problems"])}
             if not wrong and problems == {(name, kind) for name, kind, *_ in self.open}:
                 break
             assert time.monotonic() - begun < SOON, f"{wrong or problems}; notices: {notices}, open: {self.open}"
@@ -301,6 +301,15 @@ class Night:
             texts = [plain(notice["text"]) for notice in notices if notice["pipeline"] == name]
             assert any(words(views[name])[1] in text for text in texts), f"{words(views[name])} not in {texts}"
         return views
+
+
+def _told_once(name: str, problems: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The kinds of problems, the worst first, without those that have the cause of a worse one."""
+    causes = set()
+    for problem in problems:
+        if problem["shared_cause"] is None or problem["shared_cause"] not in causes:
+            yield name, problem["kind"]
+        causes.add(problem["shared_cause"])
 
 
 def words(view: Mapping[str, Any]) -> list[str]:
