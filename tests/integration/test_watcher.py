@@ -21,7 +21,7 @@ from tidemark.operations.lags import Lags
 
 MakeWorld = Callable[..., World]
 S = timedelta(seconds=1)
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,10 @@ from tidemark.sources.spark import open_reader
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+]
 
 MakeWorld = Callable[..., World]
 MakePipeline = Callable[[RabbitMQ], StreamWorld]
@@ -75,7 +78,6 @@ def error_of(session: SparkSession, made: Order) -> TidemarkError:
     return failed.value
 
 
-@pytest.mark.thorough
 def test_spark_makes_of_two_streams_what_the_drivers_face_makes_in_a_task_for_each(
     session: SparkSession, rabbit: RabbitMQ, make_pipeline: MakePipeline, tmp_path: Path
 ) -> None:
