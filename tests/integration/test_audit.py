@@ -64,12 +64,12 @@ def rewrite_record(world: World, path: Path) -> None:
 
 
 MENDED_BY_REPLAY: dict[str, tuple[Callable[[World, Path], Any], str]] = {
-    "deleted": (lambda _, path: path.unlink(), "is missing"),
+    "deleted": (lambda _, path: path.unlink(), "is missing: raw/"),
     "truncated": (lambda _, path: path.write_bytes(path.read_bytes()[:-1]), "bytes instead of"),
     "emptied": (lambda _, path: path.write_bytes(b""), "has 0 bytes instead of"),
     "replaced by garbage of the same size": (flip_magic, "cannot be read"),
-    "renamed": (rename, "is missing"),
-    "moved to another hour": (rename_across, "is missing"),
+    "renamed": (rename, "is missing: raw/"),
+    "moved to another hour": (rename_across, "is missing: raw/"),
     "its record deleted": (delete_record, "is missing or says something else"),
     "its record rewritten": (rewrite_record, "is missing or says something else"),
 }
@@ -113,7 +113,9 @@ def test_rows_changed_in_place_are_found_by_a_deep_audit_and_mended_by_a_replay(
     report = world.here("audit", "demo", "--deep")
     assert report.exit_code == 1
     manifest = int(path.name[:10])
-    assert report.stdout.startswith(f"manifest {manifest}: {path.relative_to(world.lake)} holds other rows")
+    assert report.stdout.startswith(
+        f"manifest {manifest}: a file holds other rows than were written: {path.relative_to(world.lake)} "
+    )
     world.ok("replay", "demo", "--manifest", str(manifest))
     world.assert_complete()
 

@@ -101,7 +101,7 @@ def test_a_run_goes_on_after_a_file_is_gone_or_names_it_and_the_way_out(world: T
     world.produce(40)
     done = world.here("run", "demo", "--run-key", "more")
     if done.exit_code:
-        assert f"file {lost} of the table is gone" in done.stderr
+        assert f"a file of the table is gone: {lost}" in done.stderr
         assert "tidemark audit demo names the manifests to replay" in done.stderr
     follow_the_audit(world)
     world.ok("retry", "demo")
@@ -126,7 +126,7 @@ def test_a_file_that_deletes_rows_and_is_gone_takes_no_key_a_second_row(keyed: K
         pytest.fail("no file deletes rows")
     deletes[-1].unlink()
     audited = keyed.here("audit", "demo")
-    assert f"file {deletes[-1]} of the table is gone" in audited.stdout
+    assert f"a file of the table is gone: {deletes[-1]}" in audited.stdout
     follow_the_audit(keyed)
     keyed.ok("replay", "demo", "--manifest", "3")
     keyed.current()

@@ -681,7 +681,8 @@ def test_a_done_manifest_whose_record_is_missing_is_damaged_and_never_ok(
     assert re.search(r'<h1>Event hour [^<]+ <span class="state damaged">damaged</span></h1>', of_hour)
     for text in (page, of_hour):
         cause = text.partition('<div class="notice wrong">')[2].partition("<dl>")[0]
-        assert f"<strong>the record {record} is missing or says something else</strong>" in cause
+        assert "<strong>its record is missing or says something else</strong>" in cause
+        assert f"<li>{record}</li>" in cause
         assert "<code><span>tidemark retry demo</span></code>" in cause
     assert '<a class="hour damaged"' in client.get("/pipelines/demo").text
     assert '<h1>Manifest 2 <span class="state waiting">waiting</span></h1>' in client.get(f"{MANIFESTS}/2").text
@@ -777,7 +778,7 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     [record] = world.lake.files("_manifests/demo/")
     (world.folder / "lake" / record).unlink()
     page = client.get(f"{path}?compare=true").text
-    assert "the record _manifests/demo/0000000001.0001.json is missing" in page
+    assert "its record is missing or says something else: _manifests/demo/0000000001.0001.json" in page
     [compared] = client.get(f"/api{path}/compared").json()
     assert compared["verdict"] == "evidence missing"
     assert compared["next_step"] == "tidemark retry demo"
@@ -1131,7 +1132,8 @@ def test_a_comparison_names_the_file_that_is_gone(ask: Callable[..., TestClient]
     file.unlink()
     for page in (f"{MANIFESTS}/1?compare=true", "/pipelines/demo", "/"):
         shown = ask().get(page).text
-        assert f"{file.name} is missing or cut" in shown, page
+        assert "<strong>its file is missing or cut</strong>" in shown or "its file is missing or cut: " in shown, page
+        assert file.name in shown, page
 
 
 def test_what_the_last_audit_found_is_named_with_its_manifest_and_the_next_step(

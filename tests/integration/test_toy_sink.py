@@ -82,7 +82,7 @@ def test_damage_is_a_difference_whose_advice_mends_it(world: World, folder: Path
     audit = world.here("audit", "demo")
     assert audit.exit_code == 1
     assert audit.stdout == (
-        f"manifest 1: rows/{file.name} has {file.stat().st_size:,} bytes instead of {len(content):,}; "
+        f"manifest 1: a file has {file.stat().st_size:,} bytes instead of {len(content):,}: rows/{file.name}; "
         "next: tidemark replay demo --manifest 1\n"
     )
     world.ok("replay", "demo", "--manifest", "1")

@@ -193,7 +193,7 @@ FAULTS = {
     ),
     "refunds": Fault(kill_worker, "the process of attempt 1 is dead", "refunds-0"),
     "payments": Fault(stop_broker, "Connection refused, so Kafka", "127.0.0.1:", lambda on_call: on_call.far.start()),
-    "invoices": Fault(delete_file, "raw/invoices/2026/01/01/", "manifest"),
+    "invoices": Fault(delete_file, "a file with 14 rows is missing", "raw/invoices/2026/01/01/00/"),
 }  # fmt: skip
 
 

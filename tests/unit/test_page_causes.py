@@ -89,7 +89,7 @@ def test_the_cause_stands_before_when_it_was_seen() -> None:
             "Kafka does not answer within 10 s at kafka:9092",
             ("it ended: timed out", "kafka: refused (after 0ms)"),
         ),
-        ("raw/a.parquet is missing (14 rows)", "raw/a.parquet is missing (14 rows)", ()),
+        ("a file with 14 rows is missing: raw/a.parquet", "a file with 14 rows is missing", ("raw/a.parquet",)),
         ("the disk is full; look there", "the disk is full", ("look there",)),
         ("manifest 3: gone", "manifest 3: gone", ()),
     ],

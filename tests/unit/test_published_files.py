@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_read_is_named_once(store: LocalStore, file: Publi
     (Path(store.root) / PATH).write_bytes(b"x" * file.bytes)
     what = difference(store, file)
     assert what is not None
-    assert what.startswith(f"{PATH} cannot be read: ")
+    assert what.startswith(f"a file cannot be read: {PATH}: ")
     assert what.count("cannot be read") == what.count(PATH) == 1
     assert changed(store, [file]) == [file]
 

@@ -33,6 +33,23 @@ def test_the_reason_of_a_connection_is_told_without_addresses_and_codes(heard: s
     assert cluster.trouble == trouble
 
 
+@pytest.mark.parametrize(
+    ("heard", "about_tls"),
+    [
+        (FAILED.replace("kafka:9092", "ssl://kafka:9092"), False),
+        ("kafka:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol "
+         "configuration (connecting to a SSL listener?) or broker version is < 0.10", True),
+        ("ssl://kafka:9092/bootstrap: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?", True),
+    ],
+)  # fmt: skip
+def test_the_advice_names_a_certificate_only_if_the_client_speaks_of_tls(heard: str, about_tls: bool) -> None:
+    cluster = KafkaCluster("kafka:9092", {})
+    cluster._remember(KafkaError(KafkaError._TRANSPORT, heard))
+    advice = cluster._unavailable("timed out", None).next_step
+    assert advice.startswith("check that the broker runs and that bootstrap_servers")
+    assert ("certificate" in advice) is about_tls
+
+
 def test_a_source_that_is_still_asked_says_why_it_has_not_answered_yet() -> None:
     lags = Lags(limit=0.01)
     lags.systems["demo"] = System("Kafka", "kafka:9092", lambda: "Connection refused")

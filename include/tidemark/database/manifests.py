@@ -223,7 +223,7 @@ def _manifest(row: Row) -> Manifest:
 def _process(raw: Row | None) -> AttemptProcess | None:
     if raw is None:
         return None
-    return AttemptProcess(raw["actor"], *(datetime.fromisoformat(raw[when]) for when in ("started_at", "seen_at")))
+    return AttemptProcess(raw["actor"], *(datetime.fromisoformat(raw[when]) for when in ("began_at", "last_entry_at")))
 
 
 def _publication(raw: Row) -> Publication:

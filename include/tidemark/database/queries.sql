@@ -541,7 +541,7 @@ SELECT extend_back(%(chain_id)s, %(anchor)s);
 -- A part of the two statements below: manifests, and the process of an attempt that has not ended.
 SELECT v.*, process.seen AS process FROM manifest_view v
 LEFT JOIN LATERAL (
-    SELECT jsonb_build_object('actor', a.actor, 'started_at', a.started_at, 'seen_at', coalesce((
+    SELECT jsonb_build_object('actor', a.actor, 'began_at', a.started_at, 'last_entry_at', coalesce((
                SELECT max(e.at) FROM event e WHERE e.manifest_id = v.id AND e.actor = a.actor), a.started_at)) AS seen
     FROM attempt a WHERE v.state = 'running' AND a.manifest_id = v.id AND a.attempt = v.attempt) process ON true
 

@@ -78,6 +78,8 @@ class ConsumerGroup:
 
 # librdkafka: "kafka:9092/bootstrap: Connect to ipv4#10.0.0.7:9092 failed: Connection refused (after 0ms in state ..)"
 _TROUBLE = re.compile(r"\S+: (?:Connect to \S+ failed: )?(?P<reason>.+?)(?: \(after .*)?$")
+# librdkafka writes one of these if TLS, or the lack of it, may have ended the connection; in addresses it writes ssl://.
+_ABOUT_TLS = re.compile(r"\bSSL\b|security\.protocol")
 _SHARED: WeakValueDictionary[str, "KafkaCluster"] = WeakValueDictionary()
 _SHARING = Lock()
 
@@ -233,10 +235,11 @@ class KafkaCluster:
                 )
         reasons = "; ".join(filter(None, [detail, self._last_error]))
         cause = f"{self.trouble}, so " if self.trouble else ""
+        wants = ", and that security.protocol and the client's certificate are those that this port wants"
+        port = wants if _ABOUT_TLS.search(reasons) else ""
         return Unavailable(
             f"{cause}Kafka does not answer within {TIMEOUT_S:.0f} s at {self.bootstrap_servers} ({reasons})",
-            next_step="check that the broker runs, that bootstrap_servers (or the Airflow connection) names it, and "
-            "that security.protocol and the client's certificate are those that this port wants",
+            next_step=f"check that the broker runs and that bootstrap_servers (or the Airflow connection) names it{port}",
             **context,
         )
 

@@ -233,17 +233,18 @@ class KnownSink:
 
 @dataclass(frozen=True)
 class AttemptProcess:
-    """The process of an attempt that has not ended: who ran it on which machine (``actor``), and when it was last seen:
-    its last entry in the history.
+    """The process of an attempt that has not ended: who ran it on which machine (``actor``), when the attempt began, and
+    its last entry in the history. It may have lived longer than that: nothing notes a death.
     """
 
     actor: str
-    started_at: datetime
-    seen_at: datetime
+    began_at: datetime
+    last_entry_at: datetime
 
     def __str__(self) -> str:
-        started, seen = (f"{when:%Y-%m-%d %H:%M:%S}" for when in (self.started_at, self.seen_at))
-        return f"{self.actor}, started {started}, last seen {seen} UTC"
+        began, last = (f"{when:%Y-%m-%d %H:%M:%S} UTC" for when in (self.began_at, self.last_entry_at))
+        since = "no entry in the history since" if last == began else f"last entry in the history {last}"
+        return f"{self.actor}; began {began}, {since}"
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ class Manifest:
 
     @property
     def death(self) -> str:
-        """Return the sentence about the dead process of a running manifest: its machine, and when it was last seen."""
+        """Return the sentence about the dead process of a running manifest, with its machine and its last entry."""
         return f"the process of attempt {self.attempt} is dead: {self.process}"
 
     def published(self, sink: str) -> Publication | None:

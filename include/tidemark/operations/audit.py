@@ -343,12 +343,12 @@ def described(judged: Judgement) -> str:
             return f"{target} has a record of attempt {evidence} that this database has no receipt of"
         case Verdict.EVIDENCE_MISSING:
             name = RecordName(judged.sink.pipeline_name, judged.manifest.id, attempt or 0)
-            return f"the record {name} is missing or says something else"
+            return f"its record is missing or says something else: {name}"
         case Verdict.DAMAGED:
             of_attempt = f"{target} does not show all of attempt {attempt}, which is published"
             missing = _missing_files(judged, attempt)
-            are = "is" if len(missing) == 1 else "are"
-            return f"{listed(missing)} {are} missing or cut: {of_attempt}" if missing else of_attempt
+            are = "file is" if len(missing) == 1 else "files are"
+            return f"its {are} missing or cut: {listed(missing)}; {of_attempt}" if missing else of_attempt
         case Verdict.BEHIND if publication is None:
             return f"sink {judged.sink.name} has nothing of it yet: it is published in other sinks only"
         case Verdict.BEHIND:

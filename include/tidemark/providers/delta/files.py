@@ -94,7 +94,7 @@ def footer_of(store: ObjectStore, path: str, size: int) -> Any:
     except FileNotFoundError:
         pass
     raise WorkFailed(
-        f"the file {path} is missing, or does not have its expected size of {size:,} bytes",
+        f"a file is missing, or does not have its expected size of {size:,} bytes: {path}",
         next_step="nothing was published; VACUUM must leave files alone that are younger than an attempt takes"
         + THEN_RETRY,
     )

@@ -105,7 +105,7 @@ class ManifestRows(PublishedRows):
         named = {file.path for file in files}
         for part in written if named == {part.path for part in written} else ():
             if not is_as_written(self.store, part, self.partition, manifest.id):
-                yield mended_by_replay(manifest, f"{part.path} holds other rows than Tidemark wrote")
+                yield mended_by_replay(manifest, f"a file holds other rows than Tidemark wrote: {part.path}")
 
     def located(
         self, table: DeltaTable, ledger: Ledger, manifest: Manifest, published: Publication, at: TopicPartition,

@@ -52,7 +52,7 @@ def _staged_file(table: Table, path: str, size: int) -> DataFile:
         footer = None
     if footer is None:
         raise WorkFailed(
-            f"the staged file {path} is missing, or does not have its expected size of {size:,} bytes",
+            f"a staged file is missing, or does not have its expected size of {size:,} bytes: {path}",
             next_step="nothing was published; programs that remove files which no snapshot names must leave files "
             "alone that are younger than an attempt takes" + THEN_RETRY,
         )

@@ -44,8 +44,8 @@ def wrong_files(store: ObjectStore, sizes: Mapping[str, int], *, listed: bool) -
 
 def wrong_file(path: str, size: int, actual: int | None) -> str:
     if actual is None:
-        return f"file {path} of the table is gone"
-    return f"file {path} of the table has {actual:,} bytes instead of {size:,}"
+        return f"a file of the table is gone: {path}"
+    return f"a file of the table has {actual:,} bytes instead of {size:,}: {path}"
 
 
 def evidence_without(evidence: TableEvidence, lost: Iterable[LostFile[F]]) -> TableEvidence:

@@ -33,7 +33,7 @@ def no_columns(names: Sequence[str], described: str, context: Mapping[str, Any])
 def file_gone(error: OSError, context: Mapping[str, Any]) -> SinkRefused:
     """Return the error for a file that the table names and another program has removed."""
     return SinkRefused(
-        f"file {error.filename or error} of the table is gone",
+        f"a file of the table is gone: {error.filename or error}",
         next_step="restore it; or put its rows there again: tidemark audit {pipeline} names the manifests to replay; "
         "when it is no file of rows, take the table back to a state that is whole" + THEN_RETRY,
         **context,
@@ -46,7 +46,7 @@ def refuse_removed(store: ObjectStore, sizes: Mapping[str, int], next_step: str,
     Programs remove files that no version of the table names.
     """
     for what in wrong_files(store, sizes, listed=False).values():
-        raise WorkFailed(f"{what}, right when the table was to name it", next_step=next_step, **context)
+        raise WorkFailed(f"right when the table was to name it, {what}", next_step=next_step, **context)
 
 
 def fenced_by_its_number(attempt: int, context: Mapping[str, Any]) -> Fenced:

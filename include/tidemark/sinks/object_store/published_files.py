@@ -28,7 +28,7 @@ def opened(store: ObjectStore, path: str) -> Iterator[tuple[Format, BinaryIO]]:
         with store.open(path) as file:
             yield format_of(path), file
     except (Unreadable, OSError) as error:
-        raise OSError(f"{path} cannot be read: {str(error)[:120]}") from error
+        raise OSError(f"a file cannot be read: {path}: {str(error)[:120]}") from error
 
 
 def rows_and_digest(store: ObjectStore, file: PublishedObject, *, deep: bool) -> tuple[int, str]:
@@ -89,9 +89,9 @@ def file_difference(
     """
     what, size = None, sizes.get(file.path)
     if size is None:
-        what = f"{file.path} is missing ({count_of(file.rows, 'row')})"
+        what = f"a file with {count_of(file.rows, 'row')} is missing: {file.path}"
     elif size != file.bytes:
-        what = f"{file.path} has {size:,} bytes instead of {file.bytes:,}"
+        what = f"a file has {size:,} bytes instead of {file.bytes:,}: {file.path}"
     else:
         try:
             rows, digest = rows_and_digest(store, file, deep=deep)
@@ -99,9 +99,9 @@ def file_difference(
             what = str(unreadable)
         else:
             if rows != file.rows:
-                what = f"{file.path} has {count_of(rows, 'row')} instead of {file.rows:,}"
+                what = f"a file has {count_of(rows, 'row')} instead of {file.rows:,}: {file.path}"
             elif digest != file.digest:
-                what = f"{file.path} holds other rows than were written (digest {digest})"
+                what = f"a file holds other rows than were written: {file.path} (digest {digest})"
     replay = f"tidemark replay {pipeline_name} --manifest {manifest_id}"
     return None if what is None else Problem(manifest_id, what, replay)
 

@@ -119,7 +119,7 @@ def test_files_removed_right_before_the_commit_are_missed_and_no_version_names_t
     remove_what_no_version_names(world)
     woken = wake(paused)
     assert woken.returncode == 1
-    assert "of the table is gone, right when the table was to name it" in woken.stderr
+    assert "right when the table was to name it, a file of the table is gone" in woken.stderr
     assert world.all_rows() == before
     world.ok("retry", "demo")
     world.assert_complete()

@@ -160,7 +160,7 @@ def test_what_others_do_while_an_attempt_is_at_work_is_no_harm(world: DeltaWorld
     woken = wake(paused)
     if woken.returncode:
         assert (what, point) == ("VACUUM", "publish.before_record"), woken.stderr
-        assert "of the table is gone, right when the table was to name it" in woken.stderr
+        assert "right when the table was to name it, a file of the table is gone" in woken.stderr
     world.ok("retry", "demo")
     world.assert_complete()
 
@@ -272,6 +272,6 @@ def test_a_file_that_the_table_names_and_somebody_has_removed_is_missed_without_
     for words in (("audit", "demo"), ("audit", "demo", "--deep")):
         audited = world.here(*words)
         assert audited.exit_code == 1
-        assert f"manifest 1: file {world.location}/{removed} of the table is gone" in audited.stdout
+        assert f"manifest 1: a file of the table is gone: {world.location}/{removed}" in audited.stdout
     world.ok("replay", "demo", "--manifest", "1")
     world.assert_complete()

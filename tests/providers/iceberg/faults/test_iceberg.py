@@ -341,7 +341,7 @@ def test_files_that_are_removed_right_at_the_commit_are_told_and_the_next_steps_
         patched.setattr(SnapshotChange, "commit", removed)
         failed = world.here("run", "demo")
     assert failed.exit_code == 1
-    assert "of the table is gone, right when the table was to name it" in failed.stderr
+    assert "right when the table was to name it, a file of the table is gone" in failed.stderr
     assert "tidemark retry demo marks the manifest as published" in failed.stderr
     world.ok("retry", "demo")
     world.ok("replay", "demo", "--manifest", "1")
