@@ -313,7 +313,9 @@ def test_a_sink_that_does_not_answer_is_one_line_and_the_others_are_compared(mak
     audit = world.here("audit", "demo")
     assert audit.exit_code == 1
     [of_lake, of_table] = audit.stdout.splitlines()
-    assert re.match(rf"manifest 1: a file with \d+ rows? is missing: {re.escape(str(first.relative_to(world.lake)))}; ", of_lake)
+    assert re.match(
+        rf"manifest 1: a file with \d+ rows? is missing: {re.escape(str(first.relative_to(world.lake)))}; ", of_lake
+    )
     assert of_table.startswith("sink postgres cannot be compared: ")
     assert "cannot be reached" in of_table
     assert "; next: " in of_table

@@ -9,6 +9,8 @@ import pytest
 from tidemark.airflow.addresses import TaskTry
 from tidemark.airflow.page.calendar import calendar_hour, calendar_of
 from tidemark.airflow.page.lanes import CELLS, SHOWN, TAKEN, coverage, covered_lane
+from tidemark.airflow.page.legend import legend
+from tidemark.airflow.page.runs import DrawnRun
 from tidemark.airflow.page.timeline import HEIGHT, LOWEST, drawn
 from tidemark.model.manifest import WithoutRows
 from tidemark.model.problem import Problem
@@ -287,3 +289,27 @@ def test_a_calendar_has_its_newest_days_and_names_what_is_open_before_them() -> 
     assert [number for number, hour in enumerate(view.days[0].hours) if hour] == [12]
     assert [hour.words for hour in view.incomplete] == ["2026-01-30 12:00: open, 9 rows"]
     assert calendar_of([]).days == ()
+
+
+def test_a_legend_has_what_the_pictures_show_and_nothing_else() -> None:
+    runs = [DrawnRun(number, NOON, word, 1, number) for number, word in enumerate(("ok", "retrying"))]
+    quiet = drawn(hours(_47={"done": 1}), NOON), coverage([lane(0, 10)], {}), calendar_of([event_hour(NOON)])
+    assert [(entry.words, entry.sign, entry.fill, entry.mark) for entry in legend(runs, *quiet)] == [
+        (("ok", "complete"), "✓", "done", ""),
+        (("retrying",), "↻", "", ""),
+    ]
+    lost = lane(0, 10, PartView(2, 4, "lost", None, 0, 2), dead_letters=(LettersPartView(5, 6, 1, 1),))
+    worse = (
+        drawn(hours(_46={"blocked": 1}, _47={}), NOON),
+        coverage([lost], {("orders", 0): log(0, 10, 30)}),
+        calendar_of([event_hour(NOON, given_up=("lake",)), event_hour(NOON - timedelta(days=1), rows=0)]),
+    )
+    assert [(entry.words, entry.sign, entry.fill, entry.mark) for entry in legend([], *worse)] == [
+        (("ok",), "", "done", ""),
+        (("blocked", "with losses"), "✕", "failed", ""),
+        (("dead letters",), "", "", "dead"),
+        (("nothing new", "no rows"), "·", "open", ""),
+        (("not planned",), "", "", "not-planned"),
+        (("lost",), "", "", "taken"),
+    ]
+    assert legend([], drawn(hours(), NOON), coverage([], {}), calendar_of([])) == []

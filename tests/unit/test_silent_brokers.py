@@ -37,11 +37,10 @@ def test_the_reason_of_a_connection_is_told_without_addresses_and_codes(heard: s
     ("heard", "about_tls"),
     [
         (FAILED.replace("kafka:9092", "ssl://kafka:9092"), False),
-        ("kafka:9092/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol "
-         "configuration (connecting to a SSL listener?) or broker version is < 0.10", True),
+        ("kafka:9092/bootstrap: Disconnected: might be caused by incorrect security.protocol configuration", True),
         ("ssl://kafka:9092/bootstrap: SSL connection closed by peer: connecting to a PLAINTEXT broker listener?", True),
     ],
-)  # fmt: skip
+)
 def test_the_advice_names_a_certificate_only_if_the_client_speaks_of_tls(heard: str, about_tls: bool) -> None:
     cluster = KafkaCluster("kafka:9092", {})
     cluster._remember(KafkaError(KafkaError._TRANSPORT, heard))

@@ -235,11 +235,12 @@ class KafkaCluster:
                 )
         reasons = "; ".join(filter(None, [detail, self._last_error]))
         cause = f"{self.trouble}, so " if self.trouble else ""
-        wants = ", and that security.protocol and the client's certificate are those that this port wants"
-        port = wants if _ABOUT_TLS.search(reasons) else ""
+        check = "check that the broker runs and that bootstrap_servers (or the Airflow connection) names it"
+        if _ABOUT_TLS.search(reasons):
+            check += ", and that security.protocol and the client's certificate are those that this port wants"
         return Unavailable(
             f"{cause}Kafka does not answer within {TIMEOUT_S:.0f} s at {self.bootstrap_servers} ({reasons})",
-            next_step=f"check that the broker runs and that bootstrap_servers (or the Airflow connection) names it{port}",
+            next_step=check,
             **context,
         )
 

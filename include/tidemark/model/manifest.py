@@ -233,8 +233,8 @@ class KnownSink:
 
 @dataclass(frozen=True)
 class AttemptProcess:
-    """The process of an attempt that has not ended: who ran it on which machine (``actor``), when the attempt began, and
-    its last entry in the history. It may have lived longer than that: nothing notes a death.
+    """The process of an attempt that has not ended: who ran it on which machine (``actor``), when the attempt began,
+    and its last entry in the history. It may have lived longer than that: nothing notes a death.
     """
 
     actor: str

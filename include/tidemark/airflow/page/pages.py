@@ -50,6 +50,7 @@ from tidemark.airflow.page.calendar import DAYS, calendar_hour, calendar_of, nam
 from tidemark.airflow.page.causes import StatedCause, cause_of_reason, cause_of_text
 from tidemark.airflow.page.deferred_tasks import deferred_tasks
 from tidemark.airflow.page.json_api import PAGE, Moment, OneManifest
+from tidemark.airflow.page.legend import legend
 from tidemark.airflow.page.peeking import MOST_RECORDS
 from tidemark.airflow.page.plan_tasks import PLAN, PlanTask, dag_of
 from tidemark.airflow.page.render import page
@@ -284,6 +285,8 @@ def pipeline(
         dag = dag_states([dag_id]).get(dag_id)
         words = ManifestWords.of_pipeline(database, view)
         runs, figures = content.runs_of(database, view, words)
+        coverage, calendar = content.coverage_of(database, name, lag), calendar_of(hours)
+        time = drawn(timeline(database, name, now, step=by, until=to), now)
         values = {
             "view": view,
             "runs": runs,
@@ -297,8 +300,9 @@ def pipeline(
             "pause_token": signed(user.get_id(), {"dag": dag_id, "pause": not dag.paused})
             if dag and may_pause
             else None,
-            "coverage": content.coverage_of(database, name, lag),
-            "time": drawn(timeline(database, name, now, step=by, until=to), now),
+            "coverage": coverage,
+            "time": time,
+            "legend": legend(runs, time, coverage, calendar),
             "causes": content.causes_of(database, problems[:MOST_CAUSES], [name]),
             "more_problems": problems[MOST_CAUSES:],
             "retries": list(zip(view.retries[:MOST_CAUSES], content.causes_of(database, retried, [name]), strict=True)),
@@ -316,7 +320,7 @@ def pipeline(
             "matching": matching,
             "older": older,
             "hours": hours,
-            "calendar": calendar_of(hours),
+            "calendar": calendar,
             "unfinished": view.oldest_not_done is not None
             or any(problem.kind is State.FAILED and problem.manifest_id is not None for problem in problems)
             or bool(words.damage.mended_by("retry")),
