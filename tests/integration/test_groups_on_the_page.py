@@ -4,7 +4,7 @@ import re
 
 from tests.worlds.listed_pipelines import list_page, listed
 from tidemark.airflow.page.pages import MOST_OK, Fold, _folded
-from tidemark.operations.status import PipelineProblem, State, own_problems, shared_causes
+from tidemark.operations.status import PipelineProblem, State, own_problems
 from tidemark.views.pipelines import PipelineView
 
 
@@ -20,37 +20,28 @@ def test_who_needs_nobody_is_folded_in_the_place_of_the_first_and_the_others_sta
     bad = view("shop.b", failed("no schema"))
     views = [bad, view("alone"), view("shop.a"), view("shop.c"), view("web.a")]
     problems = {each.pipeline_name: own_problems(each, ()) for each in views}
-    rows = _folded(views, views, problems)
-    names = [row.group if isinstance(row, Fold) else row.pipeline_name for row in rows]
-    assert names == ["shop.b", "alone", "shop", "web"]
-    shop = rows[2]
-    assert isinstance(shop, Fold)
-    assert (shop.words, shop.healthy) == ("shop: 2 ok, 1 needs you", False)
-    assert [each.pipeline_name for each in shop.members] == ["shop.a", "shop.c"]
+    assert _folded(views, views, problems) == [
+        bad,
+        views[1],
+        Fold("shop: 2 ok, 1 needs you", healthy=False, query="name=shop."),
+        Fold("web: 1 ok", healthy=True, query="name=web."),
+    ]
 
 
-def test_a_group_opens_without_a_script() -> None:
+def test_a_group_is_one_link_to_its_members() -> None:
     page = list_page([view("shop.b", failed("no schema")), view("shop.a"), view("shop.c"), view("web.a")])
-    shop, web = re.findall(r"<details data-group=.*?</details>", page, re.DOTALL)
-    assert '<span class="state failed">shop: 2 ok, 1 needs you</span></summary>' in shop
-    assert '<span class="state ok">web: 1 ok</span></summary>' in web
-    assert "1 topic of it has a row above." in shop
-    assert " above." not in web
-    for name in ("shop.a", "shop.c"):
-        assert f'<a href="/tidemark/pipelines/{name}">{name}</a>' in shop
-    assert "shop.b" not in shop
-    assert page.index("no schema") < page.index("<details")
+    of_shop = '<a href="/tidemark/?name=shop."><span class="state failed">shop: 2 ok, 1 needs you</span></a>'
+    of_web = '<a href="/tidemark/?name=web."><span class="state ok">web: 1 ok</span></a>'
+    assert page.index("no schema") < page.index(of_shop) < page.index(of_web)
+    assert re.findall(r"/pipelines/([a-z.]+)\"", page) == ["shop.b"]
 
 
 def test_what_all_members_wait_for_stands_above_and_they_are_folded() -> None:
     what = "Kafka does not answer"
     silent = PipelineProblem(None, what, "start it", kind=State.UNKNOWN, shared_cause=what)
-    views = [view(f"shop.{name}", silent) for name in "abc"]
-    shared = shared_causes(views)
-    page = list_page(views)
-    assert page.count("<details") == len(shared) == 1
-    assert '<span class="state failed">shop: 0 ok, 3 need you</span>' in page
-    assert " of it have rows above" not in page
+    page = list_page([view(f"shop.{name}", silent) for name in "abc"])
+    assert page.count('<span class="state failed">shop: 0 ok, 3 need you</span>') == 1
+    assert page.count(f"<strong>{what}</strong>") == 1
 
 
 def test_a_silent_source_is_told_once_and_hides_no_other_problem() -> None:
@@ -67,5 +58,8 @@ def test_many_pipelines_that_are_ok_are_one_row_and_a_few_are_not() -> None:
     problems = {each.pipeline_name: own_problems(each, ()) for each in (bad, *few, view("late"))}
     assert _folded([bad, *few], [bad, *few], problems) == [bad, *few]
     many = [*few, view("late")]
-    [first, fold] = _folded([bad, *many], [bad, *many], problems)
-    assert (first, fold) == (bad, Fold("", f"{MOST_OK + 1} ok", healthy=True, apart=0, members=many))
+    assert _folded([bad, *many], [bad, *many], problems) == [
+        bad,
+        Fold(f"{MOST_OK + 1} ok", healthy=True, query="state=ok"),
+    ]
+    assert _folded(many, many, problems) == many, "there is nothing else to see"

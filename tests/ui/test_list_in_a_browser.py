@@ -67,18 +67,6 @@ def test_the_first_screen_names_what_needs_you_and_why(window: Any, picture: Pic
     assert bottom["y"] + bottom["height"] < window.viewport_size["height"]
 
 
-def test_many_pipelines_that_are_ok_are_one_row_which_stays_open(plain: Any) -> None:
-    assert show(plain, list_page(every_state(200))) == []
-    fold = plain.locator("details[data-group='']")
-    assert fold.locator("summary").inner_text().endswith("173 ok")
-    folded = fold.get_by_role("link", name="events-171", exact=True)
-    assert not folded.is_visible()
-    fold.locator("summary").click()
-    assert folded.is_visible()
-    plain.reload()
-    assert folded.is_visible()
-
-
 def test_a_command_is_copied_when_what_it_leaves_to_you_is_filled_in(plain: Any) -> None:
     show(plain, list_page(every_state(28)))
     command = plain.locator(".command").filter(has_text="tidemark accept topic").first

@@ -92,11 +92,11 @@ def test_fewer_than_two_lags_are_no_line(lags: list[int | None]) -> None:
 def test_a_line_of_lags_is_drawn_to_its_own_scale_without_those_that_nobody_knows() -> None:
     line = lag_line([run(number, lag=lag) for number, lag in enumerate([1_000, None, 4_000, 0])])
     assert line is not None
-    assert line.points == "0.0,15.0 50.0,0.0 100.0,20.0"
+    assert line.points == "0,15 50,0 100,20"
     assert line.words == "lag when the last 3 runs were planned, in offsets: 1,000 first, at most 4,000, 0 last"
     flat = lag_line([run(number, lag=0) for number in range(20)])
     assert flat is not None
-    assert {point.partition(",")[2] for point in flat.points.split()} == {"20.0"}
+    assert {point.partition(",")[2] for point in flat.points.split()} == {"20"}
 
 
 def test_an_age_is_never_below_zero_and_may_be_unknown() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemark.airflow.page.actions import DagState
 from tidemark.airflow.page.causes import cause_of_text
-from tidemark.airflow.page.pages import COLUMNS, _folded, _numbers
+from tidemark.airflow.page.pages import COLUMNS, Fold, _folded, _numbers
 from tidemark.airflow.page.render import TEMPLATES
 from tidemark.airflow.page.runs import DrawnRun, LagLine, lag_line
 from tidemark.model.manifest import Counts, ManifestState
@@ -133,11 +133,13 @@ def list_page(views: Sequence[PipelineView]) -> str:
     views = sorted(views, key=worst_first)
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
-    numbers = {view.pipeline_name: _numbers(view) for view in views}
+    rows = _folded(views, views, problems)
+    own_rows = [row for row in rows if not isinstance(row, Fold)]
+    numbers = {view.pipeline_name: _numbers(view) for view in own_rows}
     homes = {view.pipeline_name: group_of(view.pipeline_name) or view.pipeline_name for view in views}
     values: dict[str, Any] = {
-        "new": [], "rows": _folded(views, views, problems), "numbers": numbers,
-        "runs": {view.pipeline_name: runs_of(view) for view in views},
+        "new": [], "rows": rows, "numbers": numbers,
+        "runs": {view.pipeline_name: runs_of(view) for view in own_rows},
         "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
         "causes": {name: cause_of_text(own[0].what, own[0].next_step, [name]) for name, own in problems.items() if own},
         "shared": shared, "problems": problems, "pipelines": views, "first_plans": {}, "known": len(views),

@@ -18,14 +18,6 @@ if (waiting) {
   setInterval(() => touched || document.hidden || location.reload(), 1000 * Number(waiting.dataset.reload));
 }
 
-// A group that somebody has opened or closed stays so when the list is looked at again.
-for (const group of document.querySelectorAll("details[data-group]")) {
-  const key = `tidemark group ${group.dataset.group}`;
-  const before = sessionStorage.getItem(key);
-  if (before) group.open = before === "open";
-  group.addEventListener("toggle", () => sessionStorage.setItem(key, group.open ? "open" : "closed"));
-}
-
 // A button beside each command puts it on the clipboard. Browsers give a page without https none: then it is selected.
 // What the command leaves to you is a field in it: no command is copied unfinished.
 const quoted = (value) => (/^[\w.:\/-]+$/.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`);

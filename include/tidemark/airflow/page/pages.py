@@ -119,8 +119,8 @@ def pipelines(
 ) -> Response:
     """Show the list of pipelines: those that need you first, the worst on top; a filter selects among them.
 
-    A cause that keeps several pipelines from ``ok`` is shown once, above all. Healthy members of a group are one row
-    that opens, unless a filter selects some of them.
+    A cause that keeps several pipelines from ``ok`` is shown once, above all. Members of a group that need nobody are
+    one row, which leads to the list of the group.
     """
     views = sorted((view for view, _ in content.pipelines_of(database, listed, in_airflow)), key=worst_first)
     homes = {name: dag_of(name, tasks) for name in listed}
@@ -131,11 +131,13 @@ def pipelines(
     first_plans = {each.pipeline: each for each in unplanned}
     new = [view for view in shown if view.state is State.NEW and not first_plans[view.pipeline_name].path]
     rows = [view for view in shown if view not in new]
-    numbers = {view.pipeline_name: _numbers(view) for view in shown}
-    runs = content.runs_of_each(database, [view for view in shown if view.pipeline_name not in first_plans])
+    listed_rows = rows if name or state else _folded(rows, views, problems)
+    own_rows = [row for row in listed_rows if not isinstance(row, Fold)]
+    numbers = {view.pipeline_name: _numbers(view) for view in own_rows}
+    runs = content.runs_of_each(database, [view for view in own_rows if view.pipeline_name not in first_plans])
     values = {
         "new": new,
-        "rows": rows if name or state else _folded(rows, views, problems),
+        "rows": listed_rows,
         "numbers": numbers,
         "runs": runs,
         "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
@@ -153,46 +155,40 @@ def pipelines(
 @dataclass(frozen=True)
 class Fold:
     """The members of a group without a problem of their own, or the pipelines without a group that are ok, as one row.
-    ``words`` count all members; ``apart`` members have a row of their own.
+    ``words`` count all members, also those with a row of their own; ``query`` selects them all.
     """
 
-    group: str
     words: str
     healthy: bool
-    apart: int
-    members: list[PipelineView]
+    query: str
 
 
 def _folded(
     rows: Sequence[PipelineView], views: Sequence[PipelineView], problems: Mapping[str, Sequence[PipelineProblem]]
 ) -> list[PipelineView | Fold]:
     """Return the same rows. Members of a group without problems are folded in the place of the first one, and so are
-    many pipelines without a group that are ok.
+    many pipelines without a group that are ok, unless they are all.
     """
     fine = sum(view.state is State.OK and group_of(view.pipeline_name) is None for view in rows)
     folded: list[PipelineView | Fold] = []
-    folds: dict[str, Fold] = {}
+    groups = set[str]()
     for view in rows:
         group = group_of(view.pipeline_name)
-        if group is None and view.state is State.OK and fine > MOST_OK:
+        if group is None and view.state is State.OK and MOST_OK < fine < len(rows):
             group = ""
         if group is None or problems[view.pipeline_name]:
             folded.append(view)
-            continue
-        if group not in folds:
-            of_no_group = Fold("", f"{fine:,} ok", healthy=True, apart=0, members=[])
-            folds[group] = _fold(group, views, problems) if group else of_no_group
-            folded.append(folds[group])
-        folds[group].members.append(view)
+        elif group not in groups:
+            groups.add(group)
+            others = Fold(f"{fine:,} ok", healthy=True, query=urlencode({"state": State.OK}))
+            folded.append(_fold(group, views) if group else others)
     return folded
 
 
-def _fold(group: str, views: Sequence[PipelineView], problems: Mapping[str, Sequence[PipelineProblem]]) -> Fold:
-    """Return the fold of a group, without a member yet."""
+def _fold(group: str, views: Sequence[PipelineView]) -> Fold:
     members = [each for each in views if group_of(each.pipeline_name) == group]
-    apart = sum(bool(problems[each.pipeline_name]) for each in members)
     healthy = all(each.healthy for each in members)
-    return Fold(group, members_in_short(group, members), healthy, apart, [])
+    return Fold(members_in_short(group, members), healthy, urlencode({"name": f"{group}."}))
 
 
 def _numbers(view: PipelineView) -> dict[str, str]:

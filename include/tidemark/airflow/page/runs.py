@@ -122,7 +122,7 @@ def lag_line(rows: Sequence[Row]) -> LagLine | None:
     if len(lags) < 2:
         return None
     step, top = LINE_WIDTH / (len(lags) - 1), max(*lags, 1)
-    points = (f"{number * step:.1f},{LINE_HEIGHT * (1 - lag / top):.1f}" for number, lag in enumerate(lags))
+    points = (f"{number * step:.0f},{LINE_HEIGHT * (1 - lag / top):.0f}" for number, lag in enumerate(lags))
     words = (
         f"lag when the last {len(lags)} runs were planned, in offsets: {lags[0]:,} first, at most {max(lags):,}, "
         f"{lags[-1]:,} last"
