@@ -232,7 +232,7 @@ def test_who_may_start_no_run_sees_counts_and_no_values_of_records(ask: Callable
     assert "/peek" not in reader.get("/pipelines/demo").text
     assert 'href="/pipelines/demo/peek"' in ask().get("/pipelines/demo").text
     page = reader.get(letters).text
-    assert "Records: 1, in manifests: 1." in page
+    assert "1 record in 1 manifest." in page
     assert "{bad 1" not in page
     assert "you need the right to trigger runs of the DAG" in page
     assert reader.get(f"/api{letters}").json()["count"] == 1
@@ -258,7 +258,7 @@ def test_who_is_not_logged_in_is_led_to_the_login_and_back(ask: Callable[..., Te
 def test_after_a_run_was_started_the_page_looks_again_until_it_has_ended(ask: Callable[..., TestClient]) -> None:
     client, run_id = ask(), "retry__2026-03-01T09:00:00Z_0a1b2c3d"
     page = f"/pipelines/demo?started={run_id}"
-    assert "Airflow does not have it any more" in client.get(page).text
+    assert "Airflow no longer has it" in client.get(page).text
     row = {"dag_id": "demo", "run_id": run_id, "run_type": "manual", "run_after": datetime.now(UTC)}
     runs = DagRun.__table__
     settings.Session.execute(runs.insert().values(**row, span_status="ended", log_template_id=None, state="queued"))
@@ -390,7 +390,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     pipeline = client.get("/pipelines/demo").text
     assert "Retry what is not done" in pipeline
     assert re.search(r"<dt>oldest not done</dt><dd><a [^>]+>manifest 2</a>, planned \d+ s ago:<br>", pipeline)
-    assert "<dt>accepted loss</dt><dd>none</dd>" in pipeline
+    assert "<dt>accepted loss</dt>" not in pipeline
     oldest = pipeline.partition("<dt>oldest not done</dt>")[2].partition("</dd>")[0]
     assert "a-0 [5, 10)<br>a-1 [5, 10)" in oldest
     assert pipeline.count("the last published record is of") == 2
@@ -412,7 +412,7 @@ def test_the_pages_say_what_is_wrong_where_and_what_to_do(ask: Callable[..., Tes
     assert "write a number" in client.get("/where?topic=a&partition=x&offset=1").text
     letters = client.get("/pipelines/demo/dead-letters").text
     assert f'href="{START}/replay?manifest=1">Replay this manifest</a>' in letters
-    assert "Records: 1, in manifests: 1." in letters
+    assert "1 record in 1 manifest." in letters
     assert "{bad 1" in letters
     assert client.get("/pipelines/demo/manifests/99").status_code == 404
 
@@ -737,7 +737,7 @@ def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airfl
         database.attempts.fail(3, failed.attempt + 1, "it fails again")
     page = client.get("/pipelines/demo/manifests/3").text
     assert f"<dd>{run_id}, which Airflow does not have any more; of DAG earlier</dd>" in page
-    assert "task log" not in page
+    assert "task&nbsp;log" not in page
     row = {"dag_id": "earlier", "run_id": run_id, "run_type": "scheduled", "run_after": datetime.now(UTC)}
     run = DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None)
     settings.Session.execute(run)
@@ -745,7 +745,7 @@ def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airfl
     page = client.get("/pipelines/demo/manifests/3").text
     path = "/dags/earlier/runs/scheduled__2026-03-01T09%3A00%3A00%2B00%3A00"
     assert f'<dd><a data-airflow href="{path}">{run_id}</a>; of DAG earlier</dd>' in page
-    assert f'<a data-airflow href="{path}/tasks/copy.process/mapped/0?try_number=2">task log</a>' in page
+    assert f'<a data-airflow href="{path}/tasks/copy.process/mapped/0?try_number=2">task&nbsp;log</a>' in page
 
 
 def test_an_address_with_the_name_that_a_pipeline_had_before_leads_on_to_its_new_name(
@@ -951,7 +951,7 @@ def test_a_blocked_manifest_is_retried_from_its_own_page(ask: Callable[..., Test
     client = ask()
     others = client.get(f"{START}/retry").text
     assert "1 manifest, " in others
-    assert f'Blocked, and not retried with the others. A person must look first: <a href="{MANIFESTS}/3"' in others
+    assert f'Blocked, and not retried: look first at <a href="{MANIFESTS}/3"' in others
     assert f'href="{START}/retry?manifest=3">Retry this manifest</a>' in client.get(f"{MANIFESTS}/3").text
     shown = client.get(f"{START}/retry?manifest=3").text
     assert "Retry manifest 3: preview" in shown
@@ -1242,7 +1242,7 @@ def test_pages_of_filtered_manifests_keep_the_filter(ask: Callable[..., TestClie
     client = ask()
     with mock.patch.object(pages, "PAGE", 1):
         page = client.get("/pipelines/demo?state=&topic=a&partition=1&lacks=&since=2026-03-01T08:00&until=").text
-        assert "1 of 3 that the filter lets through" in page
+        assert "1 of 3 that match" in page
         assert "<option selected>a</option>" in page
         assert 'type="datetime-local" value="2026-03-01T08:00"' in page
         older = re.search(r'href="([^"]+)#manifests">older: 2</a>', page)
@@ -1409,7 +1409,7 @@ def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[.
     client = ask()
     [listed] = client.get("/api/pipelines").json()
     assert 'data-reload="30"' in client.get("/").text, "it stays true"
-    row, none = '<a href="/pipelines/demo">demo</a>', "There is none that the filter lets through."
+    row, none = '<a href="/pipelines/demo">demo</a>', "None matches the filter."
     for words, shown in (
         ("", True), ("?name=em", True), (f"?state={listed['state']}&name=", True), ("?name=other", False),
         ("?state=blocked", listed["state"] == "blocked"),
@@ -1556,7 +1556,7 @@ def test_records_are_looked_at_as_the_command_reads_them_and_nothing_is_logged_o
     assert "{&#34;n&#34;:28,&#34;name&#34;:&#34;secret 28&#34;}</code><br>becomes <code>" in page.text
     assert "SECRET 28" in page.text
     assert "<code>{bad secret</code>" in page.text
-    assert re.search(r"Taken away by the transforms</h2>.*secret 27", page.text, re.DOTALL)
+    assert re.search(r"Removed by transforms</h2>.*secret 27", page.text, re.DOTALL)
     assert page.headers["cache-control"] == "no-store"
     from_three = client.get(f"/pipelines/demo/peek?count=2&topic={topic}&partition=1&from=3").text
     assert re.findall(r'<th scope="row">(.+?)</th>', from_three) == [f"{topic}-1 offset {offset}" for offset in (3, 4)]
