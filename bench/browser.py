@@ -36,6 +36,7 @@ from tidemark.sinks.registry import open_sink
 
 PIPELINES, RUNS, PARTITIONS = 200, 20, 4
 REPEATS = 7
+WINDOWS = {"wide": (1440, 900), "phone": (375, 812)}
 READ = 1_000  # offsets of each run, in each partition
 
 # One manifest for each of 20 runs, with 1,000 offsets of 4 partitions. The last digit of a pipeline's name decides
@@ -91,7 +92,9 @@ TIMES = """() => new Promise((done) => {
 
 
 def measure(postgres: Postgres, browser: Any, pipelines: int = PIPELINES) -> dict[str, Any]:
-    """Return the median milliseconds from the click to the end of the answer, to the first paint and to ``load``."""
+    """Return the median milliseconds from the click to the end of the answer, to the first paint and to ``load``, by
+    the window's width.
+    """
     names = [f"events-{number:03}" for number in range(pipelines)]
     with postgres.temporary_database("browser") as dsn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         variables = {
@@ -100,7 +103,7 @@ def measure(postgres: Postgres, browser: Any, pipelines: int = PIPELINES) -> dic
         }  # fmt: skip
         _fill(dsn, Path(folder), names)
         with set_variables(variables), _served(names) as address:
-            return _opened(browser, address)
+            return {width: _opened(browser, address, width) for width in WINDOWS}
 
 
 def _fill(dsn: str, folder: Path, names: list[str]) -> None:
@@ -135,10 +138,11 @@ def _served(names: list[str]) -> Iterator[str]:
             thread.join()
 
 
-def _opened(browser: Any, address: str) -> dict[str, Any]:
+def _opened(browser: Any, address: str, width: str) -> dict[str, Any]:
     times: list[dict[str, float]] = []
+    viewport = dict(zip(("width", "height"), WINDOWS[width], strict=True))
     for _ in range(REPEATS):
-        context = browser.new_context(viewport={"width": 1440, "height": 900})  # without a cache
+        context = browser.new_context(viewport=viewport)  # without a cache
         page = context.new_page()
         page.goto(address, wait_until="load")
         times.append(page.evaluate(TIMES))

@@ -193,6 +193,7 @@ def app_of(names: Sequence[str], end: int, partitions: int) -> Iterator[Any]:
         plan_tasks.plan_tasks: lambda: dict[str, Any](),
         access.unplanned_pipelines: lambda: list[Any](),
         access.states_in_airflow: lambda: dict[str, Any](),
+        access.dags_of_listed: lambda: dict.fromkeys(names, unpaused),
         access.readable_pipelines: lambda: [*names],
         access.MAY_READ.dependency: lambda: None,
         access.MAY_START_RUNS.dependency: lambda: None,

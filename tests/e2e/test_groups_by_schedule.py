@@ -192,7 +192,7 @@ def test_a_scheduled_run_of_a_group_is_red_by_name_and_publishes_the_good_topics
     page = listed(browser, f"{DAG}: {len(good)} ok, 5 need you</span></a>")
     assert [topic for topic in good if f">{DAG}.{topic}</a>" in page] == []
     assert [topic for topic in bad if f">{DAG}.{topic}" not in page] == []
-    members = browser.get(f"/tidemark/?name={DAG}.").text
+    members = browser.get(f"/tidemark/?group={DAG}").text
     assert [topic for topic in good if f">{DAG}.{topic}</a>" not in members] == []
 
     # A cleared bundle does what is not done. The others stay red.

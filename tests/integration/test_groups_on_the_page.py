@@ -23,15 +23,15 @@ def test_who_needs_nobody_is_folded_in_the_place_of_the_first_and_the_others_sta
     assert _folded(views, views, problems) == [
         bad,
         views[1],
-        Fold("shop: 2 ok, 1 needs you", healthy=False, query="name=shop."),
-        Fold("web: 1 ok", healthy=True, query="name=web."),
+        Fold("shop: 2 ok, 1 needs you", healthy=False, query="group=shop"),
+        Fold("web: 1 ok", healthy=True, query="group=web"),
     ]
 
 
 def test_a_group_is_one_link_to_its_members() -> None:
     page = list_page([view("shop.b", failed("no schema")), view("shop.a"), view("shop.c"), view("web.a")])
-    of_shop = '<a href="/tidemark/?name=shop."><span class="state failed">shop: 2 ok, 1 needs you</span></a>'
-    of_web = '<a href="/tidemark/?name=web."><span class="state ok">web: 1 ok</span></a>'
+    of_shop = '<a href="/tidemark/?group=shop"><span class="state failed">shop: 2 ok, 1 needs you</span></a>'
+    of_web = '<a href="/tidemark/?group=web"><span class="state ok">web: 1 ok</span></a>'
     assert page.index("no schema") < page.index(of_shop) < page.index(of_web)
     assert re.findall(r"/pipelines/([a-z.]+)\"", page) == ["shop.b"]
 
@@ -60,6 +60,6 @@ def test_many_pipelines_that_are_ok_are_one_row_and_a_few_are_not() -> None:
     many = [*few, view("late")]
     assert _folded([bad, *many], [bad, *many], problems) == [
         bad,
-        Fold(f"{MOST_OK + 1} ok", healthy=True, query="state=ok"),
+        Fold(f"{MOST_OK + 1} ok", healthy=True, query="state=ok&group="),
     ]
     assert _folded(many, many, problems) == many, "there is nothing else to see"

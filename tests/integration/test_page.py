@@ -1405,14 +1405,14 @@ def test_of_two_pipelines_in_one_dag_each_is_told_by_its_own_plan(ask: Callable[
     }
 
 
-def test_the_list_of_pipelines_can_be_narrowed_by_name_and_state(ask: Callable[..., TestClient]) -> None:
+def test_the_list_of_pipelines_can_be_narrowed_by_name_state_and_group(ask: Callable[..., TestClient]) -> None:
     client = ask()
     [listed] = client.get("/api/pipelines").json()
     assert 'data-reload="30"' in client.get("/").text, "it stays true"
     row, none = '<a href="/pipelines/demo">demo</a>', "None matches the filter."
     for words, shown in (
         ("", True), ("?name=em", True), (f"?state={listed['state']}&name=", True), ("?name=other", False),
-        ("?state=blocked", listed["state"] == "blocked"),
+        ("?state=blocked", listed["state"] == "blocked"), ("?group=", True), ("?group=demo", False),
     ):  # fmt: skip
         text = client.get(f"/{words}").text
         assert (row in text, none in text) == (shown, not shown), words

@@ -145,6 +145,7 @@ def list_page(views: Sequence[PipelineView]) -> str:
         "shared": shared, "problems": problems, "pipelines": views, "first_plans": {}, "known": len(views),
         "wrong": sum(map(bool, problems.values())), "homes": homes,
         "dags": {dag: DagState(paused=False, next_run=NOW + HOUR) for dag in homes.values()},
-        "name": "", "state": "", "states": list(State), "root": "/tidemark", "airflow": "",
+        "name": "", "state": "", "group": None, "is_filtered": False, "states": list(State),
+        "root": "/tidemark", "airflow": "",
     }  # fmt: skip
     return TEMPLATES.get_template("pipelines.html").render(**values)

@@ -16,7 +16,7 @@ from fastapi import Depends, HTTPException, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from tidemark.airflow import addresses
-from tidemark.airflow.page.actions import dag_states
+from tidemark.airflow.page.actions import DagState, dag_states
 from tidemark.airflow.page.plan_tasks import PlanTask, Unplanned, dag_of, failed_runs, plan_tasks, unplanned
 from tidemark.database.client import ManifestDatabase
 from tidemark.environment import Environment
@@ -110,7 +110,17 @@ def listed_pipelines(readable: ReadablePipelines, new: UnplannedPipelines) -> li
 ListedPipelines = Annotated[list[str], Depends(listed_pipelines)]
 
 
-def states_in_airflow(readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks) -> dict[str, InAirflow]:
+def dags_of_listed(listed: ListedPipelines, tasks: PlanTasks) -> dict[str, DagState]:
+    """Return the states of the DAGs of these pipelines, by DAG."""
+    return dag_states([*{dag_of(name, tasks) for name in listed}])
+
+
+ListedDags = Annotated[dict[str, DagState], Depends(dags_of_listed)]
+
+
+def states_in_airflow(
+    readable: ReadablePipelines, new: UnplannedPipelines, tasks: PlanTasks, known: ListedDags
+) -> dict[str, InAirflow]:
     """Return what Airflow knows of the pipelines that the caller may read: of those that no plan has ever planned also
     a failed run that a user started.
     """
@@ -119,7 +129,7 @@ def states_in_airflow(readable: ReadablePipelines, new: UnplannedPipelines, task
     failed = failed_runs(planned, asked_for=False) if planned else {}
     failed |= failed_runs(first, asked_for=True) if first else {}
     dags = {name: dag_of(name, tasks) for name in (*readable, *first)}
-    paused = {dag_id for dag_id, dag in dag_states([*dags.values()]).items() if dag.paused}
+    paused = {dag_id for dag_id, dag in known.items() if dag.paused}
     return {name: InAirflow(failed.get(name), dag if dag in paused else None) for name, dag in dags.items()}
 
 

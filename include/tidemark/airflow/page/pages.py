@@ -21,6 +21,7 @@ from tidemark.airflow.page.access import (
     MAY_READ,
     MAY_START_RUNS,
     Database,
+    ListedDags,
     ListedPipelines,
     MayPause,
     MayStart,
@@ -114,10 +115,13 @@ def pipelines(
     unplanned: UnplannedPipelines,
     in_airflow: StatesInAirflow,
     tasks: PlanTasks,
+    dags: ListedDags,
     name: str = "",
     state: State | Empty = "",
+    group: str | None = None,
 ) -> Response:
-    """Show the list of pipelines: those that need you first, the worst on top; a filter selects among them.
+    """Show the list of pipelines: those that need you first, the worst on top; a filter selects among them, ``group``
+    the members of one, and an empty one the pipelines without a group.
 
     A cause that keeps several pipelines from ``ok`` is shown once, above all. Members of a group that need nobody are
     one row, which leads to the list of the group.
@@ -127,11 +131,13 @@ def pipelines(
     shared = shared_causes(views)
     problems = {view.pipeline_name: own_problems(view, shared) for view in views}
     worst = {name: of_pipeline[0] for name, of_pipeline in problems.items() if of_pipeline}
-    shown = [view for view in views if name in view.pipeline_name and state in ("", view.state)]
+    of_group = [view for view in views if group in (None, group_of(view.pipeline_name) or "")]
+    shown = [view for view in of_group if name in view.pipeline_name and state in ("", view.state)]
     first_plans = {each.pipeline: each for each in unplanned}
     new = [view for view in shown if view.state is State.NEW and not first_plans[view.pipeline_name].path]
     rows = [view for view in shown if view not in new]
-    listed_rows = rows if name or state else _folded(rows, views, problems)
+    is_filtered = bool(name or state or group is not None)
+    listed_rows = rows if is_filtered else _folded(rows, views, problems)
     own_rows = [row for row in listed_rows if not isinstance(row, Fold)]
     numbers = {view.pipeline_name: _numbers(view) for view in own_rows}
     runs = content.runs_of_each(database, [view for view in own_rows if view.pipeline_name not in first_plans])
@@ -147,7 +153,8 @@ def pipelines(
         "pipelines": shown,
         "first_plans": first_plans,
         "known": len(views), "wrong": sum(map(bool, problems.values())),
-        "homes": homes, "dags": dag_states([*homes.values()]), "name": name, "state": state, "states": list(State),
+        "homes": homes, "dags": dags, "name": name, "state": state, "states": list(State),
+        "group": group, "is_filtered": is_filtered,
     }  # fmt: skip
     return page(request, "pipelines.html", values)
 
@@ -180,7 +187,7 @@ def _folded(
             folded.append(view)
         elif group not in groups:
             groups.add(group)
-            others = Fold(f"{fine:,} ok", healthy=True, query=urlencode({"state": State.OK}))
+            others = Fold(f"{fine:,} ok", healthy=True, query="state=ok&group=")
             folded.append(_fold(group, views) if group else others)
     return folded
 
@@ -188,7 +195,7 @@ def _folded(
 def _fold(group: str, views: Sequence[PipelineView]) -> Fold:
     members = [each for each in views if group_of(each.pipeline_name) == group]
     healthy = all(each.healthy for each in members)
-    return Fold(members_in_short(group, members), healthy, urlencode({"name": f"{group}."}))
+    return Fold(members_in_short(group, members), healthy, urlencode({"group": group}))
 
 
 def _numbers(view: PipelineView) -> dict[str, str]:
