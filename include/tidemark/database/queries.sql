@@ -944,13 +944,15 @@ WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 -- newest done manifests. A manifest does not count if rows of later ranges were published behind each of its ranges:
 -- those are newer, too. The conditions are written as counts, so that PostgreSQL looks up ranges by index, and only for
 -- stale manifests and newer ones.
-WITH shown AS MATERIALIZED (
+WITH current AS (   -- once, and not for each manifest by a scan of all sinks
+    SELECT name FROM sink WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL),
+shown AS MATERIALIZED (
     SELECT p.manifest_id, p.sink, (p.counts ->> 'stale')::bigint > 0
         AND (p.counts ->> 'stale')::bigint = (p.counts ->> 'written')::bigint - (p.counts ->> 'superseded')::bigint
         AS is_stale
     FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
           ORDER BY m.id DESC LIMIT 50) m
-    CROSS JOIN LATERAL (SELECT * FROM standing_publication p WHERE p.manifest_id = m.id OFFSET 0) p
+    JOIN publication p ON p.manifest_id = m.id AND p.sink = ANY (ARRAY(SELECT name FROM current))
     WHERE (p.counts ->> 'written')::bigint > 0),
 counting AS NOT MATERIALIZED (
     SELECT * FROM shown s WHERE (
@@ -1646,13 +1648,16 @@ WITH planned AS (
     ORDER BY planned_at DESC, id DESC LIMIT %(newest)s::bigint),
 known AS (
     SELECT * FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT %(newest)s::bigint),
+current AS (   -- once, and not for each manifest by a scan of all sinks
+    SELECT name FROM sink WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL),
 part AS (
     SELECT c.topic, c.partition, r.* FROM manifest_range r JOIN chain c ON c.id = r.chain_id
     WHERE c.pipeline = %(pipeline_name)s
       AND (%(newest)s::bigint IS NULL OR r.manifest_id = ANY (ARRAY(SELECT id FROM known))))
 SELECT 'manifest' AS gone_from, id AS manifest_id, NULL::bigint AS chain_id, NULL AS topic, NULL::int AS partition,
        NULL::bigint AS start_offset, NULL::bigint AS end_offset
-FROM (SELECT manifest_id AS id FROM part WHERE manifest_id IS NOT NULL
+FROM (SELECT manifest_id AS id FROM part
+      WHERE manifest_id IS NOT NULL AND %(newest)s::bigint IS NULL   -- the newest parts are of known manifests
       UNION SELECT unnest(manifests) FROM planned) referred
 WHERE NOT EXISTS (SELECT FROM manifest m WHERE m.id = referred.id)
 UNION ALL
@@ -1667,8 +1672,8 @@ WHERE k.state = 'done' AND NOT EXISTS (SELECT FROM publication p WHERE p.manifes
   AND NOT EXISTS (SELECT FROM given_up g WHERE g.manifest_id = k.id)
 UNION ALL
 SELECT 'manifest_range', k.id, NULL, NULL, NULL, NULL, NULL FROM known k
-WHERE (SELECT max((p.counts ->> 'read')::bigint)
-       FROM standing_publication p WHERE p.manifest_id = k.id)
+WHERE (SELECT max((p.counts ->> 'read')::bigint) FROM publication p
+       WHERE p.manifest_id = k.id AND p.sink = ANY (ARRAY(SELECT name FROM current)))
     > (SELECT coalesce(sum(r.end_offset - r.start_offset), 0) FROM manifest_range r WHERE r.manifest_id = k.id)
 UNION ALL
 SELECT 'manifest_range', NULL, chain_id, topic, partition, (

@@ -1,7 +1,7 @@
 """Manifests as the database knows them: states, counts, publications. All classes are frozen."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Self
@@ -131,7 +131,7 @@ class Counts:
         return self.read + self.exploded == self.written + self.dead_lettered + self.filtered + self.deduplicated
 
     def __add__(self, other: Self) -> "Counts":
-        return Counts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+        return Counts(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @dataclass(frozen=True)

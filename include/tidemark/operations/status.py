@@ -57,7 +57,8 @@ class State(StrEnum):
 
 
 _SO_SILENT = re.compile(r"(?P<trouble>[^\n]+?), so .+ (?:does not answer|has not answered)")
-PROBLEMS = tuple(State)[: tuple(State).index(State.UNKNOWN) + 1]
+STATES = tuple(State)
+PROBLEMS = STATES[: STATES.index(State.UNKNOWN) + 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +337,7 @@ def status(
 
 def worst_first(status: Status) -> tuple[int, str]:
     """Return the key by which every list of pipelines is sorted."""
-    return tuple(State).index(status.state), status.pipeline_name
+    return STATES.index(status.state), status.pipeline_name
 
 
 def group_of(pipeline_name: str) -> str | None:

@@ -12,7 +12,7 @@ from tidemark.airflow.page.state_words import ManifestWords
 from tidemark.database.statements import Row
 from tidemark.lifecycle.failed_tasks import Task
 from tidemark.model.manifest import count_of
-from tidemark.operations.status import Retry, State
+from tidemark.operations.status import STATES, Retry, State
 
 NOTHING_NEW = "nothing new"
 SIGNS = {
@@ -59,12 +59,12 @@ def drawn_runs(rows: Sequence[Row], words: ManifestWords) -> list[DrawnRun]:
 
 def _drawn(row: Row, words: ManifestWords) -> DrawnRun:
     manifests = list(zip(row["ids"], row["states"], strict=True))
-    states = [tuple(State).index(words.of_state(*manifest).state) for manifest in manifests]
+    states = [STATES.index(words.of_state(*manifest).state) for manifest in manifests]
     if not states:
         return DrawnRun(row["id"], row["planned_at"], NOTHING_NEW, 0, None)
     worst = min(states)
     manifest_id, _ = manifests[states.index(worst)]
-    return DrawnRun(row["id"], row["planned_at"], tuple(State)[worst].value, len(manifests), manifest_id)
+    return DrawnRun(row["id"], row["planned_at"], STATES[worst].value, len(manifests), manifest_id)
 
 
 def with_failed_plan(runs: Sequence[DrawnRun], tasks: Sequence[Row], retries: Sequence[Retry]) -> list[DrawnRun]:
