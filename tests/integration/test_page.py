@@ -597,7 +597,7 @@ def test_the_newest_runs_are_a_strip_with_their_words_and_a_table_of_what_each_d
         ("failed", "failed", "✕"),
         ("nothing-new", "nothing new", "·"),
     ]
-    assert 'aria-label="lag when the last 2 runs were planned, in offsets: 30 first, at most 30, 20 last"' in text
+    assert "<title>lag when the last 2 runs were planned, in offsets: 30 first, at most 30, 20 last</title>" in text
     page = client.get("/pipelines/demo").text
     strip = page.partition('<p class="strip">')[2].partition("</p>")[0]
     assert re.findall(r'href="([^"]+)" aria-label="[^"]+: ([\w ]+)"', strip) == [
@@ -736,7 +736,7 @@ def test_a_link_to_a_dag_run_leads_to_the_dag_that_made_it_or_is_text_when_airfl
         assert database.attempts.start(3, "code") == failed.attempt + 1
         database.attempts.fail(3, failed.attempt + 1, "it fails again")
     page = client.get("/pipelines/demo/manifests/3").text
-    assert f"<dd>{run_id}, which Airflow does not have any more; of DAG earlier</dd>" in page
+    assert f"<dd>{run_id}, which Airflow no longer has; of DAG earlier</dd>" in page
     assert "task&nbsp;log" not in page
     row = {"dag_id": "earlier", "run_id": run_id, "run_type": "scheduled", "run_after": datetime.now(UTC)}
     run = DagRun.__table__.insert().values(**row, span_status="ended", log_template_id=None)
@@ -791,7 +791,9 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
     view = client.get("/api/pipelines/demo").json()
     [damage] = [problem["what"] for problem in view["problems"] if problem["kind"] == "damaged"]
-    assert "found 1 difference, first manifest 1: the record _manifests/demo/" in damage, "it looks as an audit does"
+    assert (
+        "found 1 difference, first manifest 1: its record is missing or says something else: _manifests/demo/" in damage
+    ), "it looks as an audit does"
     assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
 
 
@@ -1008,7 +1010,7 @@ def test_an_audit_is_a_run_of_its_own(ask: Callable[..., TestClient], depth: str
     assert f'href="{START}/audit?depth={depth}">{title}</a>' in client.get("/pipelines/demo").text
     shown = client.get(f"{START}/audit?depth={depth}").text
     assert f"<h1>{title}: preview</h1>" in shown
-    assert ("and read every row" in shown) == (depth == "deep")
+    assert (", row by row" in shown) == (depth == "deep")
     with mock.patch.object(actions, "trigger_dag") as trigger:
         client.post(f"{START}/audit", data={"token": token_of(shown), "why": "a disk was changed"})
     assert trigger.call_args.kwargs["conf"] == {"audit": depth}
@@ -1483,7 +1485,7 @@ def test_a_pipeline_whose_first_plan_failed_is_listed_with_the_log_of_that_task(
     monkeypatch.setattr(Rights, "of", "first")
     overview = client.get("/").text
     assert "never planned" in overview
-    assert "no run of its DAG has planned it yet" in overview
+    assert "no run has planned it yet" in overview
     ran("first", "manual__1", "plan", "success")
     ran("first", "manual__2", "plan", "failed")
     overview = client.get("/").text

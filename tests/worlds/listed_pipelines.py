@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemark.airflow.page.actions import DagState
-from tidemark.airflow.page.causes import cause_of_text
+from tidemark.airflow.page.causes import cause_of_problem
 from tidemark.airflow.page.pages import COLUMNS, Fold, _folded, _numbers
 from tidemark.airflow.page.render import TEMPLATES
 from tidemark.airflow.page.runs import DrawnRun, LagLine, lag_line
@@ -51,10 +51,10 @@ WRONG = {
     ),
     State.DAMAGED: (
         (
-            "the audit of 2026-03-01 10:07 UTC found 3 differences, first manifest 291: file "
-            "s3://lake/raw/invoices/2026/03/01/09/part-000291-1-0.parquet is missing"
+            "the audit of 2026-03-01 10:07 UTC found 3 differences, first manifest 291: a file with 14 rows is "
+            "missing: raw/invoices/2026/03/01/09/0000000291.0001-00000.parquet"
         ),
-        "publish it again: tidemark repair {} --manifest 291 --why TEXT",
+        "tidemark replay {} --damaged; then: tidemark audit {}",
     ),
     State.DEAD_LETTERS: (
         "412 of the 480 records of the newest 2 manifests are dead letters",
@@ -88,8 +88,9 @@ def listed(name: str, state: State = State.OK, *problems: PipelineProblem) -> Pi
     """A pipeline in this state, with the ``problems`` that make it so, or with one of that state."""
     if state in WRONG and not problems:
         what, next_step = WRONG[state]
+        headline = what.partition(": ")[2] if state is State.DAMAGED else ""
         problems = (PipelineProblem(318 if state is State.FAILED else None, what, next_step.replace("{}", name),
-                                    kind=state),)  # fmt: skip
+                                    kind=state, headline=headline),)  # fmt: skip
     counts = dict.fromkeys(map(str, ManifestState), 0) | {"done": 317}
     if state in (State.FAILED, State.BLOCKED):
         counts[state.value] = 1
@@ -141,7 +142,7 @@ def list_page(views: Sequence[PipelineView]) -> str:
         "new": [], "rows": rows, "numbers": numbers,
         "runs": {view.pipeline_name: runs_of(view) for view in own_rows},
         "columns": [column for column in COLUMNS if any(each[column] for each in numbers.values())],
-        "causes": {name: cause_of_text(own[0].what, own[0].next_step, [name]) for name, own in problems.items() if own},
+        "causes": {name: cause_of_problem(own[0], None, [name]) for name, own in problems.items() if own},
         "shared": shared, "problems": problems, "pipelines": views, "first_plans": {}, "known": len(views),
         "wrong": sum(map(bool, problems.values())), "homes": homes,
         "dags": {dag: DagState(paused=False, next_run=NOW + HOUR) for dag in homes.values()},
