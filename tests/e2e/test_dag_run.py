@@ -419,7 +419,7 @@ def test_a_task_group_in_a_larger_dag_is_on_the_page_from_its_first_failed_plan_
         airflow.delete_dag(DAG)  # of the test before, with its runs: Airflow keeps it for minutes
         demo.update()
         airflow.wait_dag("nightly")
-        assert "no run of its DAG has planned it yet" in listed()
+        assert "no run has planned it yet" in listed()
         airflow.unpause("nightly")
         failed = airflow.trigger("nightly")
         assert airflow.wait_run("nightly", failed, lambda _: None, timeout=240) == "failed"

@@ -791,9 +791,7 @@ def test_a_manifest_is_compared_with_its_sinks_on_request_and_shows_its_receipt(
     assert "compared" not in json.loads(printed(world, "show", "1", "--json"))
     view = client.get("/api/pipelines/demo").json()
     [damage] = [problem["what"] for problem in view["problems"] if problem["kind"] == "damaged"]
-    assert (
-        "found 1 difference, first manifest 1: its record is missing or says something else: _manifests/demo/" in damage
-    ), "it looks as an audit does"
+    assert "found 1 difference, first manifest 1: its record is missing" in damage, "it looks as an audit does"
     assert [audit["actor"].split()[0] for audit in view["audits"]] == ["cli"], "the newest one"
 
 
