@@ -268,7 +268,7 @@ class Night:
             of_status = f"{name}: {view['state']}: {'; next: '.join(words(view))}"
             if view["state"] != word or cause not in of_status:
                 return f"status says {of_status}", views
-            if not all(bare(text) in bare(rows[name]) for text in (f"{name} {word}", *parts(view))):
+            if not all(bare(text) in bare(rows[name]) for text in (f"{name} {word}", *parts(view, with_offsets=False))):
                 return f"status says {of_status}; the list says {rows[name]}", views
             if name == looked_at and (other := self.differs(name, view)):
                 return f"status says {of_status}; {other}", views
@@ -317,14 +317,17 @@ def words(view: Mapping[str, Any]) -> list[str]:
     return [plain(view["problems"][0][key]) for key in ("what", "next_step")] if view["problems"] else []
 
 
-def parts(view: Mapping[str, Any]) -> list[str]:
-    """What a page shows of the worst problem: the cause stands first, and that of a manifest in other words."""
+def parts(view: Mapping[str, Any], *, with_offsets: bool = True) -> list[str]:
+    """What a page shows of the worst problem: the cause stands first, and that of a manifest in other words; the list
+    leaves out its offsets.
+    """
     if not view["problems"]:
         return []
     what, next_step = words(view)
     if view["problems"][0]["manifest_id"] is None:
         return [*(part for part in re.split(r"(?<= UTC): | \(|\)", what) if part), next_step]
-    return [f"manifest {view['problems'][0]['manifest_id']}", *re.findall(r"\S+ \[\d+, \d+\)", what), next_step]
+    offsets = re.findall(r"\S+ \[\d+, \d+\)", what) if with_offsets else []
+    return [f"manifest {view['problems'][0]['manifest_id']}", *offsets, next_step]
 
 
 def plain(text: str) -> str:
