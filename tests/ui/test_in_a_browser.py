@@ -177,7 +177,7 @@ def test_each_page_at_two_widths_light_and_dark_is_readable_by_anybody(
     line = page.get_by_role("img", name=re.compile(rf"^{world.topic}-\d+: [\d,]+ failed, [\d,]+ damaged"))
     line.first.locator("canvas").wait_for()
     assert re.search(r"What the audit of .* found: \d+", text)
-    page.get_by_role("table").filter(has_text="an hour leads to").get_by_role("link").first.click()
+    page.get_by_role("table").filter(has_text="each leads to its manifests").get_by_role("link").first.click()
     page.get_by_role("heading", name=re.compile("^Event hour 2024-03-01 00:00")).wait_for()
     page.get_by_role("link", name="1", exact=True).wait_for()
     page.goto("/tidemark/")
