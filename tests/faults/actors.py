@@ -114,7 +114,7 @@ class MortalDatabase(ManifestDatabase):
 
     def __init__(self, dsn: str, actor: str, life: Life) -> None:
         super().__init__(dsn, actor)
-        self._life = life
+        self.life = life
         self._depth = 0
         self._lost_commit = False
         self.attempts: MortalAttempts = MortalAttempts(self)
@@ -138,7 +138,7 @@ class MortalDatabase(ManifestDatabase):
 
     def rows(self, name: str, **values: object) -> list[Row]:
         try:
-            fault = self._life.before(f"sql {name}", may_stop=not self.in_transaction)
+            fault = self.life.before(f"sql {name}", may_stop=not self.in_transaction)
         except Killed:
             self.close()
             raise

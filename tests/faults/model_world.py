@@ -290,7 +290,9 @@ class ModelWorld:
             going_on = deferred.deferral
         receipt = self.stage(orders[0])
         self.reached["an attempt was deferred"] += 1
-        return process(context, manifest, lambda _: receipt, replay=replay, deferral=going_on)
+        assert isinstance(context.database, MortalDatabase)
+        with self._opened(context.database) as own:
+            return process(own, manifest, lambda _: receipt, replay=replay, deferral=going_on)
 
     def retry(self, manifest: int) -> Actor:
         """A blocked one, by its number."""
@@ -338,21 +340,27 @@ class ModelWorld:
         self.surgery = True
         return self._act(name, verb, plans=True)
 
+    @contextlib.contextmanager
+    def _opened(self, database: MortalDatabase) -> Iterator[Context]:
+        """The context of a process, with sinks of its own."""
+        own = self._context(database)
+        for sink in own.sinks:
+            if isinstance(sink.output, FilesOutput):
+                share_store(sink, MortalStore(sink.output.store, database.life))
+            elif self.others:  # beside a lake: a recorded table stops inside its transaction too
+                make_mortal(sink, database.life)
+        try:
+            yield own
+        finally:
+            for sink in own.sinks:
+                if isinstance(sink.output, MarkedOutput):
+                    sink.output._table.forget_session()  # as when its process ends
+
     def _act(self, name: str, verb: Callable[[Context], object], *, plans: bool = False) -> Actor:
         def live(actor: Actor) -> object:
             actor.database = MortalDatabase(self.dsn, name, actor.life)
-            own = self._context(actor.database)
-            for sink in own.sinks:
-                if isinstance(sink.output, FilesOutput):
-                    share_store(sink, MortalStore(sink.output.store, actor.life))
-                elif self.others:  # beside a lake: a recorded table stops inside its transaction too
-                    make_mortal(sink, actor.life)
-            try:
+            with self._opened(actor.database) as own:
                 return verb(own)
-            finally:
-                for sink in own.sinks:
-                    if isinstance(sink.output, MarkedOutput):
-                        sink.output._table.forget_session()  # as when its process ends
 
         actor = Actor(name, live, plans=plans)
         self.actors.append(actor)

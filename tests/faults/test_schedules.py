@@ -15,6 +15,7 @@ from tests.faults.other_sinks import KINDS, OtherSinks
 from tests.faults.schedules import SCHEDULES
 from tests.faults.schedules_of_generations import IN_ORDER
 from tests.faults.schedules_of_others import OF_OTHERS
+from tidemark.lifecycle.publish import Ending, Outcome
 
 MOST = 200  # operations of one process; the longest here has about 90
 APART = 57  # of the fast part, which tries some operations only
@@ -33,6 +34,28 @@ def test_with_deferred_attempts_nothing_is_missing_and_nothing_twice(
     settings = ScheduleSettings(defers=True)
     with contextlib.closing(ModelWorld(postgres, template, settings, reached)) as world:
         SCHEDULES[name](CheckedWorld(world))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_process_of_a_deferred_attempt_knows_what_the_first_has_prepared(
+    postgres: Postgres, template: str, reached: Counter[str], other_sinks: OtherSinks, kind: str
+) -> None:
+    """Each has sinks of its own, as in two tasks of Airflow."""
+    columns = []
+    for defers in (False, True):
+        settings = ScheduleSettings(second=kind, defers=defers)
+        with contextlib.closing(ModelWorld(postgres, template, settings, reached, other_sinks=other_sinks)) as world:
+            checked = CheckedWorld(world)
+            checked.planned()
+            checked.well(world.process(1))
+            stored = world.database.targets.get(world.onlooker().sinks[-1].target)
+            assert stored is not None
+            columns.append({*(stored["columns"] or ())})
+            replayed = checked.well(world.process(1, replay=True)).result
+            assert isinstance(replayed, Outcome)
+            assert replayed.ending is Ending.UNCHANGED
+            checked.settle()
+    assert columns[0] == columns[1], "those that a later attempt misses when they are dropped"
 
 
 def test_killed_between_two_sinks_the_next_attempt_leaves_nothing_over_in_either(

@@ -49,7 +49,7 @@ from tidemark.model.storable import Storable
 from tidemark.model.verdict import Verdict
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.pipeline.pinned import pinned
-from tidemark.sinks.base import Sink, WriteMode
+from tidemark.sinks.base import Sink, Work, WriteMode
 from tidemark.sinks.registry import open_sink
 
 Stage = Callable[[Order], Receipt]
@@ -328,11 +328,12 @@ class _Attempt:
             return self.publisher.recovered(manifest, self.number)
         refuse_beyond_generation(context.pipeline_name, context.database, manifest.id)
         # Prepare the targets, and let Spark stage the output for those that answer.
+        decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
+        work = work_of(context.database, manifest.id, self.number, decode, transforms)
         if self.deferral is None:
-            self._prepare(wanted)
+            self._prepare(wanted, work)
         else:
-            self._refuse_other_pipeline(self.deferral)
-            self.failed |= self.deferral.failed
+            self._know(wanted, work, self.deferral)
         sinks = self._without_error(wanted)
         failed = {sink.name: self.failed[sink.name] for sink in wanted if sink.name in self.failed}
         try:
@@ -355,13 +356,11 @@ class _Attempt:
         self._clean_others(sinks)
         return outcome
 
-    def _prepare(self, sinks: Sequence[Sink]) -> None:
+    def _prepare(self, sinks: Sequence[Sink], work: Work) -> None:
         """Check that the source holds the records, and prepare the sinks without an error."""
         context, manifest = self.context, self.manifest
         with reading_again(manifest):
             context.source.check(manifest.id, manifest.ranges, before_reading=True)
-        decode, transforms = context.pipeline.decode.record_order(), context.pipeline.transforms()
-        work = work_of(context.database, manifest.id, self.number, decode, transforms)
         for sink in self._without_error(sinks):
             with self._keep_error_of(sink):
                 # A restored database may reuse an attempt number. Do not count what the older attempt has staged.
@@ -376,6 +375,14 @@ class _Attempt:
         failpoint("attempt.deferred")
         fingerprint = self.context.pipeline.fingerprint()
         return AttemptDeferred(Deferral(self.number, fingerprint, staged.order, staged.log, failed))
+
+    def _know(self, sinks: Sequence[Sink], work: Work, deferral: Deferral) -> None:
+        """Do what is left of the preparation in the second process."""
+        self._refuse_other_pipeline(deferral)
+        self.failed |= deferral.failed
+        for sink in self._without_error(sinks):
+            with self._keep_error_of(sink):
+                sink.output.know(work)
 
     def _refuse_other_pipeline(self, deferral: Deferral) -> None:
         if deferral.fingerprint != self.context.pipeline.fingerprint():

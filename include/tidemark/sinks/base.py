@@ -328,6 +328,9 @@ class Output(ABC):
     def prepare(self, work: Work) -> None:  # noqa: B027 - some targets have nothing to prepare
         """Prepare the target for the output of an attempt; raises errors that you must correct first."""
 
+    def know(self, work: Work) -> None:  # noqa: B027 - some need to know nothing
+        """Know what ``put`` needs of an attempt that another process has prepared; change nothing in the target."""
+
     def wait_for_lower(self, manifest_id: int) -> None:  # noqa: B027 - most sinks need not wait
         """Wait until no lower attempt can make its output visible; an attempt that tries later meets its fence.
 

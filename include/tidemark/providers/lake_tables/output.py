@@ -62,13 +62,16 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
 
     def prepare(self, work: Work) -> None:
         """Check, or create, the table and its columns, and note that the attempt may stage."""
-        self._columns = self._stored_columns(work.decode, work.transforms)
-        self.table.generations = work.generations() if self.table.keyed else []
+        self.know(work)
         table = self.table.check(self._columns)
-        self.written_columns = self._columns.names
         self._refuse_null_of_deletions(table, work)
         store = self.table.store_of(table)
         store.put(f"{staging_folder(work.manifest_id, work.attempt)}/open", b"")
+
+    def know(self, work: Work) -> None:
+        self._columns = self._stored_columns(work.decode, work.transforms)
+        self.table.generations = work.generations() if self.table.keyed else []
+        self.written_columns = self._columns.names
 
     def _refuse_null_of_deletions(self, table: Any, work: Work) -> None:
         """Raise ``SinkRefused`` for a required column that a deletion does not fill; a deletion fills only the columns

@@ -65,14 +65,17 @@ class PostgresOutput(MarkedOutput):
     def prepare(self, work: Work) -> None:
         """Check, or create, the table with its columns and key, and create the staging tables of the attempt."""
         columns = columns_after(work.decode, work.transforms)
-        self._data = columns.schema
-        self._generations = work.generations()
-        spec = self._spec(columns.schema, columns.of_tombstones)
-        self._table.check(spec)
-        self.written_columns = self._table.column_keys(spec)
-        self._look_for_shared(work)
+        self._table.check(self._spec(columns.schema, columns.of_tombstones))
+        self.know(work)
         self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self._data, self.config.key_columns))
         self._table.forget_session()  # Spark works for longer than some servers and balancers keep an idle session
+
+    def know(self, work: Work) -> None:
+        columns = columns_after(work.decode, work.transforms)
+        self._data = columns.schema
+        self._generations = work.generations()
+        self.written_columns = self._table.column_keys(self._spec(columns.schema, columns.of_tombstones))
+        self._look_for_shared(work)
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         columns = columns_after(decode, transforms)

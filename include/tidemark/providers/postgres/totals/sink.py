@@ -79,7 +79,7 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
         super().__init__(ledger, table)
         self.settings = settings
         self._served = served
-        self._had_none: int | None = None  # the manifest that provably never contributed, found by ``prepare``
+        self._had_none: int | None = None  # the manifest that provably never contributed, found by ``know``
 
     def note_settings(self) -> None:
         """Note what this sink adds up, and claim the place of its copy; ``SinkRefused`` if either belongs to others."""
@@ -131,17 +131,20 @@ class TotalsOutput(MarkedOutput, DerivesTotals, ServesCopy):
     def prepare(self, work: Work) -> None:
         """Check, or create, both tables, and create the staging tables of the attempt."""
         data = columns_after(work.decode, work.transforms).schema
-        specs = tables_for(self.settings, data)
-        for spec in specs:
+        for spec in tables_for(self.settings, data):
             self._table.check(spec)
+        if self._served is not None:
+            self._served.number()
+        self.know(work)
+        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
+        self._table.forget_session()  # Spark works for longer than some servers and balancers keep an idle session
+
+    def know(self, work: Work) -> None:
+        specs = tables_for(self.settings, columns_after(work.decode, work.transforms).schema)
         self.written_columns = {key for spec in specs for key in self._table.column_keys(spec)}
         if self._served is None:
             self._look_for_shared(work)  # not with a copy, because the mark must follow the update of the copy
-        else:
-            self._served.number()
         self._had_none = None if work.may_have_put() else work.manifest_id
-        self._table.create_staging(work.manifest_id, work.attempt, staged_columns(self.settings, data))
-        self._table.forget_session()  # Spark works for longer than some servers and balancers keep an idle session
 
     def rehearse(self, decode: Mapping[str, Any], transforms: Sequence[TransformOrder]) -> Iterator[Finding]:
         data = columns_after(decode, transforms).schema
