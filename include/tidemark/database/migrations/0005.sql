@@ -192,7 +192,7 @@ ALTER TABLE run ADD COLUMN lag bigint CHECK (lag >= 0);
 ALTER TABLE run ADD COLUMN published_before timestamptz;
 CREATE INDEX run_planned_at ON run (pipeline, planned_at, id);  -- the newest ones
 
--- An attempt that no process holds while its driver works on a cluster: it is alive until then.
+-- An attempt that no process holds while its driver works on a cluster: it is alive until then, unless it has ended.
 CREATE TABLE lease (
     manifest_id bigint PRIMARY KEY REFERENCES manifest,
     attempt     int NOT NULL,
@@ -206,5 +206,7 @@ CREATE OR REPLACE FUNCTION is_alive(manifest bigint, attempt int) RETURNS boolea
         WHERE locktype = 'advisory' AND objsubid = 1 AND granted
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
           AND (classid::bigint << 32) + objid::bigint = tidemark.attempt_lock($1, $2))
-    OR EXISTS (SELECT FROM tidemark.lease l WHERE l.manifest_id = $1 AND l.attempt = $2 AND l.until > clock_timestamp())
+    OR EXISTS (
+        SELECT FROM tidemark.lease l JOIN tidemark.attempt a USING (manifest_id, attempt)
+        WHERE l.manifest_id = $1 AND l.attempt = $2 AND l.until > clock_timestamp() AND a.state = 'running')
 $$;
