@@ -35,7 +35,8 @@ from typing import Any, Self
 THEN_RETRY = "; then: tidemark retry {pipeline}"
 THEN_RETRY_BLOCKED = "; then: tidemark retry {pipeline} --manifest {manifest}"
 
-_RETRY = re.compile(THEN_RETRY.replace("{pipeline}", r"\S+(?: --manifest \S+)?$"))
+_THEN = "; then: "
+_RETRY = re.compile(THEN_RETRY.removeprefix(_THEN).replace("{pipeline}", r"\S+(?: --manifest \S+)?$"))
 _ADDRESSES = ("bootstrap_servers", "server")  # keys of the context
 
 
@@ -77,8 +78,12 @@ class TidemarkError(Exception):
         """Replace a retry at the end of the next step with this command. A failed plan leaves no manifest to retry, a
         failed replay leaves one that is done, and a peek has none."""
         step = _RETRY.sub("", self.next_step)
-        if step != self.next_step:
-            self.next_step = step if f"tidemark {command}" in step else f"{step}; then: tidemark {command}"
+        if step == self.next_step:
+            return
+        if f"tidemark {command}" in step and step.endswith(_THEN):
+            self.next_step = step.removesuffix(_THEN)
+        else:
+            self.next_step = f"{step}tidemark {command}"
 
     def __str__(self) -> str:
         where = {"error": self.code, **self.context} if self.code else self.context
