@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tidemark.airflow.lookup import airflow_lookup
@@ -14,12 +15,12 @@ from tidemark.airflow.trigger import DATABASE, SILENT_S
 from tidemark.airflow.verdict import ended_by_airflow
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError, Unavailable
+from tidemark.lifecycle.attempt import end_deferred
 from tidemark.lifecycle.deferral import LEASE_S
-from tidemark.lifecycle.failed_tasks import reason_of
-from tidemark.model.manifest import AttemptState
 from tidemark.spark.orders import FAILURE, RECEIPT, OrderFolder, Silence, folder_of
 
 POLL_S = 5.0
+RENEW_S = LEASE_S / 8
 QUEUED_S = 600.0  # for the task to get a slot when its driver has answered
 Result = TypeVar("Result")
 _STORES = ThreadPoolExecutor(8, thread_name_prefix="tidemark-orders")  # a store that hangs must not stop the leases
@@ -37,6 +38,7 @@ class DriverAnswers(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.pipeline_name, self.manifest_id, self.attempt = pipeline_name, manifest_id, attempt
         self.order, self.connection = order, connection
+        self._opened: OrderFolder | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         names = ("pipeline_name", "manifest_id", "attempt", "order", "connection")
@@ -52,43 +54,75 @@ class DriverAnswers(BaseTrigger):
 
     async def on_kill(self) -> None:
         """End the attempt. Airflow calls this only if a user has marked or cleared the task."""
-        await DATABASE.ask(self._fail)
-        await _in_thread(lambda: self._folder().remove())
+        try:
+            await DATABASE.ask(self._end)
+        finally:
+            await _in_thread(lambda: self._folder().remove())
 
     async def _wait(self) -> str | None:
-        """Wait for the answer. Return None when it is there, or the reason why none is expected."""
-        folder = await _in_thread(self._folder)
-        silence, asked_at = Silence(), time.monotonic()
+        """Wait for the answer, and renew the lease meanwhile, also while the store hangs. Return None when the answer
+        is there, or the reason why none is expected.
+        """
+        waits = [asyncio.create_task(wait) for wait in (self._renew(), self._look())]
+        try:
+            ended, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return ended.pop().result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _renew(self) -> str:
+        """Renew the lease until a newer attempt has taken over, which is what this returns."""
+        renewed_at = time.monotonic()
         while True:
             try:
                 if not await DATABASE.ask(partial(self._lease, LEASE_S)):
                     return "a newer attempt has taken over"
+                renewed_at = time.monotonic()
+            except Unavailable as error:
+                self._note_silence(error, renewed_at)
+            await asyncio.sleep(RENEW_S)
+
+    async def _look(self) -> str | None:
+        """Look for the answer until it is there, or until none is expected; return the reason for that."""
+        silence, answered_at = Silence(), time.monotonic()
+        while True:
+            try:
+                folder = await _in_thread(self._folder)
                 if await _in_thread(partial(_has_answered, folder)):
                     return None
                 if progress := await _in_thread(partial(silence.hears, folder)):
                     self.log.info("the driver: %s", progress)
             except Unavailable as error:
-                if time.monotonic() - asked_at > SILENT_S:
-                    raise
-                self.log.info("still waiting: %s", error.what)
+                self._note_silence(error, answered_at)
+                silence.excuse()
             else:
-                asked_at = time.monotonic()
+                answered_at = time.monotonic()
                 if reason := silence.is_too_long():
                     return reason
             await asyncio.sleep(POLL_S)
 
+    def _note_silence(self, error: Unavailable, since: float) -> None:
+        """Log that a system does not answer; raise the error if it has not for long."""
+        if time.monotonic() - since > SILENT_S:
+            raise error
+        self.log.info("still waiting: %s", error.what)
+
     def _folder(self) -> OrderFolder:
-        return folder_of(self.order, self.connection, airflow_lookup)
+        try:
+            self._opened = self._opened or folder_of(self.order, self.connection, airflow_lookup)
+            return self._opened
+        except AirflowRuntimeError as error:
+            raise Unavailable(
+                f"Airflow does not give connection {self.connection}: {error}", next_step="see Airflow's API server"
+            ) from error
 
     def _lease(self, seconds: float, database: ManifestDatabase) -> bool:
         return database.attempts.lease(self.manifest_id, self.attempt, seconds)
 
-    def _fail(self, database: ManifestDatabase) -> None:
-        reason = reason_of(ended_by_airflow(self.pipeline_name, self.manifest_id))
-        with database.transaction():
-            self._lease(0, database)
-            database.attempts.fail(self.manifest_id, self.attempt, reason)
-            database.attempts.end(self.manifest_id, self.attempt, AttemptState.FAILED, reason)
+    def _end(self, database: ManifestDatabase) -> None:
+        error = ended_by_airflow(self.pipeline_name, self.manifest_id)
+        end_deferred(database, self.manifest_id, self.attempt, error)
 
 
 def _has_answered(folder: OrderFolder) -> bool:

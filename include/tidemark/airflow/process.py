@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil  # Airflow itself requires it
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
 from tidemark.airflow import addresses, event_log, log_lines
 from tidemark.airflow.bundles import Planned, flat, in_turn, refuse_failed
@@ -22,11 +22,11 @@ from tidemark.airflow.lookup import airflow_lookup, database_of, opened, put_in_
 from tidemark.airflow.other_runs import WaitingOperator, replayed_since, wait_for_others
 from tidemark.airflow.run_conf import sinks_of
 from tidemark.airflow.verdict import airflow_verdict, ended_by_airflow, may_help, next_try
-from tidemark.database.client import ManifestDatabase
+from tidemark.database.client import ManifestDatabase, without_machine
 from tidemark.environment import Environment
 from tidemark.errors import Fenced, TidemarkError, Unavailable, WorkFailed, about
 from tidemark.lifecycle import events
-from tidemark.lifecycle.attempt import Stage
+from tidemark.lifecycle.attempt import Stage, end_deferred
 from tidemark.lifecycle.attempt import process as process_manifest
 from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.deferral import AttemptDeferred, Deferral
@@ -47,11 +47,20 @@ from tidemark.spark.cluster import (
     check_cluster,
     cluster_configuration,
     name_of,
+    open_orders,
 )
 from tidemark.spark.engines import InSession, OnServer, engine_of
 from tidemark.spark.failures import failure_from, failure_of
 from tidemark.spark.masters import check_master
-from tidemark.spark.orders import OrderFolder, find_answer, folder_of, read_receipt, without_receipt, write_order_here
+from tidemark.spark.orders import (
+    OrderFolder,
+    find_answer,
+    folder_of,
+    read_receipt,
+    remove_orders,
+    without_receipt,
+    write_order_here,
+)
 from tidemark.spark.session import driver_configuration, spark_configuration
 from tidemark.spark.shipped import is_local, package_zip
 
@@ -87,7 +96,8 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self._label: str | None = None
         self._session: InSession | None = None
         self._on_cluster: OnCluster | None = None
-        self._unanswered: str | None = None  # why no answer of the driver is expected
+        self._unanswered = ""  # why no answer of the driver is expected
+        self._orders_connection: str | None = None  # of a deferred attempt
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the lineage. Airflow's provider for OpenLineage calls this name in the task's process, when the task
@@ -114,10 +124,40 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             with about(pipeline=self.pipeline.name), database_of(context) as database:
                 [manifest] = database.manifests.find(ids=flat([self.manifest_id]))
             failed = {sink: failure_from(error) for sink, error in deferral.pop("failed").items()}
-            self._unanswered = event
+            self._orders_connection = deferral.pop("connection")
+            self._unanswered = event or "what it wrote is gone"
             self._process(
                 context, manifest, replay=self._replays(context), deferral=Deferral(**deferral, failed=failed)
             )
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """End the deferred attempt if Airflow does not let it be taken up: its time is over, or its trigger failed."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except (TaskDeferralError, TaskDeferralTimeout) as error:
+            with suppress(Exception):  # Airflow's own error says what has happened
+                self._end_abandoned(context, error)
+            raise
+
+    def _end_abandoned(self, context: Any, error: Exception) -> None:
+        """End the attempt that this try has deferred, and its driver. Airflow no longer has its address."""
+        with database_of(context) as database:
+            [manifest] = database.manifests.find(ids=flat([self.manifest_id]))
+            own = without_machine(database.actor)
+            rows = database.attempts.of_manifest(manifest.id)
+            attempt = max((row["attempt"] for row in rows if without_machine(row["actor"]) == own), default=0)
+            failed = WorkFailed(
+                f"Airflow has ended the wait for the driver: {error}",
+                next_step="nothing is published; look into the log of the triggerer, or raise execution_timeout; "
+                f"a retry starts a new attempt: tidemark retry {manifest.pipeline_name}",
+                manifest=manifest.id,
+            )
+            with suppress(WorkFailed), self._watched(context, manifest):
+                if end_deferred(database, manifest.id, attempt, failed):
+                    raise failed
+            if self.pipeline.spark.orders:
+                orders = open_orders(self.pipeline.spark, airflow_lookup, database.id())
+                remove_orders(orders, manifest.id, attempt)
 
     def _process_bundle(self, context: Any, manifests: Sequence[Manifest]) -> None:
         """Process each manifest. One that fails does not stop the others, unless they would all wait for the same
@@ -163,9 +203,12 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             raise
 
     def _attempt(self, context: Any, manifest: Manifest, replay: bool, deferral: Deferral | None) -> None:
-        pipeline = self._own_pipeline(manifest)
-        watching = watched_process(lambda: database_of(context), pipeline.name, manifest.id, next_try=next_try(context))
-        with watching, opened(pipeline, context) as whole_context:
+        with ExitStack() as stack:
+            stack.enter_context(self._watched(context, manifest))
+            if deferral is not None:
+                stack.enter_context(self._to_its_end(context, manifest, deferral))
+            pipeline = self._own_pipeline(manifest)
+            whole_context = stack.enter_context(opened(pipeline, context))
             pipeline_context = sinks_of(whole_context, context["params"])
             if deferral is None:
                 stage = self._stage_of(context, pipeline_context)
@@ -178,6 +221,25 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             self._write_log(log_lines.ends(pipeline_context, outcome, page))
             event_log.emit(events.attempt_ends(pipeline_context.pipeline_name, outcome))
 
+    @staticmethod
+    def _watched(context: Any, manifest: Manifest) -> AbstractContextManager[None]:
+        return watched_process(
+            lambda: database_of(context), manifest.pipeline_name, manifest.id, next_try=next_try(context)
+        )
+
+    @contextmanager
+    def _to_its_end(self, context: Any, manifest: Manifest, deferral: Deferral) -> Iterator[None]:
+        """End a deferred attempt with the block, also if it cannot be taken up, and its driver."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(TidemarkError), database_of(context) as database:
+                end_deferred(database, manifest.id, deferral.attempt, error)
+            raise
+        finally:
+            with suppress(Exception):  # the next attempt removes it
+                folder_of(deferral.order, self._orders_connection, airflow_lookup).remove()
+
     def _task_deferred(self, manifest: Manifest, deferral: Deferral) -> TaskDeferred:
         from tidemark.airflow.driver_trigger import DriverAnswers  # few tasks need Airflow's core for it
 
@@ -189,24 +251,20 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         return TaskDeferred(
             trigger=DriverAnswers(pipeline, manifest.id, deferral.attempt, deferral.order, connection),
             method_name="take_up",
-            kwargs={**vars(deferral), "failed": failed},
+            kwargs={**vars(deferral), "failed": failed, "connection": connection},
             timeout=self.execution_timeout,
         )
 
     def _answered(self, pipeline_context: Context, deferral: Deferral, order: Order) -> Receipt:
         """Return the receipt that the driver has left beside its order; raises its error, or that it left none."""
-        folder = folder_of(deferral.order, self.pipeline.spark.orders_connection, pipeline_context.lookup)
-        try:
-            answer = find_answer(folder)
-            if answer is None:
-                what = f"the driver on the cluster left no receipt; {self._unanswered}"
-                answer = without_receipt(order, what, deferral.log)
-            if isinstance(answer, Receipt):
-                return answer
-            raise answer
-        finally:
-            with suppress(TidemarkError):  # the next attempt removes it
-                folder.remove()
+        folder = folder_of(deferral.order, self._orders_connection, pipeline_context.lookup)
+        answer = find_answer(folder)
+        if answer is None:
+            what = f"the driver on the cluster left no receipt; {self._unanswered}"
+            answer = without_receipt(order, what, deferral.log)
+        if isinstance(answer, Receipt):
+            return answer
+        raise answer
 
     def _own_pipeline(self, manifest: Manifest) -> Pipeline:
         """Return the pipeline of the manifest; in a group, the member that it belongs to."""

@@ -31,6 +31,10 @@ def on_this_machine(who: str) -> str:
     return f"{who} on {socket.gethostname()}"
 
 
+def without_machine(actor: str) -> str:
+    return actor.rpartition(" on ")[0]
+
+
 class ManifestDatabase(NamedStatements):
     """One session to the manifest database; the history names the ``actor`` (a user, an Airflow task).
 

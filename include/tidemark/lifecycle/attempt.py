@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemark.connections.kept import close_kept_clients, keep_clients
+from tidemark.database.client import ManifestDatabase
 from tidemark.errors import (
     AccessDenied,
     Blocked,
@@ -187,17 +188,28 @@ def _storable(context: Context) -> tuple[Storable, ...]:
     return tuple(limits)
 
 
-def fail(context: Context, manifest_id: int, attempt: int, error: BaseException) -> None:
+def fail(database: ManifestDatabase, manifest_id: int, attempt: int, error: BaseException) -> None:
     """Record why an attempt failed; what is published stays."""
     reason = reason_of(error)
     blocked = isinstance(error, Blocked)
-    with context.database.transaction():
+    with database.transaction():
         if blocked:  # first the manifest's row, then the attempt's: a new attempt locks them in the same order
-            context.database.attempts.block(manifest_id, attempt, reason)
+            database.attempts.block(manifest_id, attempt, reason)
         else:
-            context.database.attempts.fail(manifest_id, attempt, reason, silent_source_of(error))
+            database.attempts.fail(manifest_id, attempt, reason, silent_source_of(error))
         state = AttemptState.BLOCKED if blocked else AttemptState.FAILED
-        context.database.attempts.end(manifest_id, attempt, state, reason)
+        database.attempts.end(manifest_id, attempt, state, reason)
+
+
+def end_deferred(database: ManifestDatabase, manifest_id: int, attempt: int, error: BaseException) -> bool:
+    """End a deferred attempt that nobody takes up; false if it has ended already, or if a newer one has taken over."""
+    if not database.attempts.lease(manifest_id, attempt, 0):
+        return False
+    manifest = database.manifests.get(manifest_id)
+    if isinstance(error, TidemarkError) and manifest.state is ManifestState.DONE:
+        error.is_repeated_by(f"replay {manifest.pipeline_name} --manifest {manifest_id}")
+    fail(database, manifest_id, attempt, error)
+    return True
 
 
 def _refuse_done_before(manifest: Manifest) -> None:
@@ -369,9 +381,14 @@ class _Attempt:
                 refuse_other_name(context.database, sink)  # again: the first attempt may have created the target
 
     def _deferred(self, staged: StagedElsewhere, failed: Mapping[str, TidemarkError]) -> AttemptDeferred:
-        """Leave a lease in place of the lock."""
-        if not self.context.database.attempts.lease(self.manifest.id, self.number, LEASE_S):
-            raise self.publisher.overtaken(self.manifest.id, self.number)
+        """Leave a lease in place of the lock. Without one, nobody would wait for the driver."""
+        try:
+            if not self.context.database.attempts.lease(self.manifest.id, self.number, LEASE_S):
+                raise self.publisher.overtaken(self.manifest.id, self.number)
+        except TidemarkError:
+            with suppress(TidemarkError):
+                staged.withdraw()
+            raise
         failpoint("attempt.deferred")
         fingerprint = self.context.pipeline.fingerprint()
         return AttemptDeferred(Deferral(self.number, fingerprint, staged.order, staged.log, failed))
@@ -458,7 +475,7 @@ class _Attempt:
                 self.publisher.clean(manifest_id, self.number, list(self._own_sinks()))
                 return superseded
             self.name_repetition(error)  # before it is stored
-            fail(self.context, manifest_id, self.number, error)
+            fail(database, manifest_id, self.number, error)
         except Unavailable:  # the connection is lost, and with it the lock: another attempt may have taken over
             with suppress(Unavailable, AccessDenied), database.reopened() as reopened:
                 if reopened.attempts.newest(manifest_id) != self.number:

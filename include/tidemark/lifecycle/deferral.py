@@ -4,7 +4,7 @@ A process starts the driver, leaves a lease in the database, and ends. A second 
 driver has answered; between them, whoever looks for the answer renews the lease.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidemark.errors import TidemarkError
@@ -27,12 +27,12 @@ class Deferral:
 
 class StagedElsewhere(BaseException):
     """Raised by a stage that has started a driver and does not wait, with the address of the order, and where the
-    driver's log is.
+    driver's log is; ``withdraw`` removes the order.
     """
 
-    def __init__(self, order: str, log: str) -> None:
+    def __init__(self, order: str, log: str, withdraw: Callable[[], object]) -> None:
         super().__init__(order)
-        self.order, self.log = order, log
+        self.order, self.log, self.withdraw = order, log, withdraw
 
 
 class AttemptDeferred(BaseException):

@@ -154,7 +154,8 @@ class OnCluster:
             if answer is not None:
                 raise answer
             if status == 0 and self._detached:
-                raise StagedElsewhere(folder.address, _log_of_driver(written_since(log, 0)) or ON_CLUSTER)
+                look = _log_of_driver(written_since(log, 0)) or ON_CLUSTER
+                raise StagedElsewhere(folder.address, look, folder.remove)
             if status == 0 and self._spark.submit:  # the user's command may only submit the driver
                 silence = silence or Silence()
                 self._hear(order, folder, silence, log)

@@ -62,6 +62,13 @@ class Silence:
         self.progress, self._changed_at = content.decode(), time.monotonic()
         return self.progress
 
+    def excuse(self) -> None:
+        """Count from now on: the store did not answer, so the driver could not write either."""
+        if self._changed_at is None:
+            self._submitted_at = time.monotonic()
+        else:
+            self._changed_at = time.monotonic()
+
     def is_too_long(self) -> str | None:
         """Return the reason why no answer is expected any more; else None."""
         now = time.monotonic()
@@ -82,14 +89,19 @@ def write_order(order: Order, orders: ObjectStore, *, of_sink: bool = False) -> 
     """
     name = order.staging
     if not of_sink:
-        attempts = manifest_staging(order.manifest_id)
-        for attempt in orders.folders(attempts):
-            if int(attempt) <= order.attempt:
-                orders.delete_folder(f"{attempts}/{attempt}")
+        remove_orders(orders, order.manifest_id, order.attempt)
         name = f"{name}/{uuid4().hex}"
     folder = OrderFolder(orders, name)
     folder.put(ORDER, order.to_json().encode())
     return folder
+
+
+def remove_orders(orders: ObjectStore, manifest_id: int, attempt: int) -> None:
+    """Remove the orders of all attempts up to this one; ``orders`` belongs to one manifest database alone."""
+    attempts = manifest_staging(manifest_id)
+    for number in orders.folders(attempts):
+        if int(number) <= attempt:
+            orders.delete_folder(f"{attempts}/{number}")
 
 
 def write_order_here(order: Order, orders: Path, of_sink: str | None) -> OrderFolder:
