@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import jsonschema
 import pytest
 import yaml
 
@@ -73,6 +74,33 @@ def distinct(values: Iterable[Any]) -> list[Any]:
         if value not in values_once:
             values_once.append(value)
     return values_once
+
+
+def keys(**properties: Any) -> dict[str, Any]:
+    """The schema of an object that has only these keys."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def rows(**properties: Any) -> dict[str, Any]:
+    return {"type": "array", "items": keys(**properties) | {"required": list(properties)}}
+
+
+WORDS, FLAG, ANY = {"type": "string", "minLength": 1}, {"type": "boolean"}, {}
+# The keys of Airflow's Helm chart 1.22.0 that we use, with the types in its values.schema.json.
+CHART = keys(
+    airflowVersion=WORDS, images=keys(airflow=keys(repository=WORDS, tag=WORDS)), executor=WORDS,
+    useStandardNaming=FLAG, postgresql=keys(enabled=FLAG), data=keys(metadataSecretName=WORDS),
+    fernetKeySecretName=WORDS, jwtSecretName=WORDS, apiSecretKeySecretName=WORDS,
+    secret=rows(envName=WORDS, secretName=WORDS, secretKey=WORDS), env=rows(name=WORDS, value=WORDS),
+    volumes=rows(name=WORDS, persistentVolumeClaim=ANY), volumeMounts=rows(name=WORDS, mountPath=WORDS),
+    scheduler=keys(resources=keys(requests=ANY), serviceAccount=keys(name=WORDS)),
+)  # fmt: skip
+
+
+def test_the_values_for_helm_have_keys_of_the_chart() -> None:
+    file = text("examples/kubernetes/values.yaml")
+    assert "chart 1.22.0" in file
+    jsonschema.validate(yaml.safe_load(file), CHART)
 
 
 def test_the_values_for_helm_fit_the_image_and_hold_no_secret() -> None:
