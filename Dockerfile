@@ -33,6 +33,8 @@ COPY --chown=airflow:root dags dags
 COPY --chown=airflow:root plugins plugins
 COPY --chown=airflow:root spark_jobs spark_jobs
 COPY --chown=airflow:root include include
+# For Spark on Kubernetes, with this image: the entry points of a driver and of an executor.
+COPY --chown=airflow:root examples/kubernetes/driver.yaml examples/kubernetes/executor.yaml ./
 # TIDEMARK_HOME: Spark's logs, orders, the zip for executors, and lakes with a relative root.
 ENV AIRFLOW__CORE__DAGS_FOLDER=/opt/tidemark/dags \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidemark/plugins \

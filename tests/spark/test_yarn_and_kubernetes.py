@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.bootstrap.checkout import STATE
-from sandbox.services.kubelet import FORBIDDEN
 from sandbox.services.kubernetes import KubernetesCluster
+from sandbox.services.kubernetes_api import FORBIDDEN
 from sandbox.services.processes import wait_until
 from sandbox.services.yarn import YarnCluster
 from tests.worlds import on_cluster

@@ -52,10 +52,12 @@ def cluster_configuration(master: str, environment: Environment, conf: Mapping[s
     """Return the properties of a driver on a cluster, with ``conf``.
 
     YARN gets jars and package from this machine. Kubernetes needs a place for that; without one, they are those of the
-    image, at the same paths.
+    image, at the same paths. There, Spark refuses the address of this machine: each driver has a service of its own.
     """
     settings = {"spark.yarn.maxAppAttempts": "1", **spark_configuration(environment.spark_jars), **conf}
     settings |= {"spark.submit.deployMode": "cluster", "spark.pyspark.python": python_of_executors(conf)}
+    if master.startswith(KUBERNETES):
+        settings.pop("spark.driver.host", None)
     if not _in_image(master, conf):
         return {**settings, "spark.submit.pyFiles": str(package_zip(environment.home))}
     jars = settings.get("spark.jars", "")

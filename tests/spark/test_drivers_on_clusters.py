@@ -1,4 +1,6 @@
-"""Drivers in application masters of YARN (cluster mode): orders and receipts lie in a folder that all share."""
+"""Drivers in application masters of YARN and in pods of Kubernetes (cluster mode), with orders in a folder that all
+share.
+"""
 
 import os
 import signal
@@ -9,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox.bootstrap.checkout import STATE
+from sandbox.bootstrap.checkout import CHECKOUT, STATE
+from sandbox.bootstrap.jars import pyspark_jars
+from sandbox.services.kubernetes import KubernetesCluster
 from sandbox.services.processes import wait_until
 from sandbox.services.yarn import YarnCluster
 from tests.worlds import on_cluster
@@ -29,37 +33,49 @@ SMALL = {
     "spark.driver.memory": "480m", "spark.driver.memoryOverhead": "128m", "spark.executor.instances": "1",
     "spark.executor.memory": "480m", "spark.executor.memoryOverhead": "128m",
 }  # fmt: skip
-DRIVER = "spark.yarn.appMasterEnv."
+ENVIRONMENT = {YarnCluster: "spark.yarn.appMasterEnv.", KubernetesCluster: "spark.kubernetes.driverEnv."}
+LOGS = {YarnCluster: "yarn logs -applicationId application_", KubernetesCluster: "kubectl logs tidemark-demo-manifest-"}
+KILLED = {YarnCluster: "spark-submit ended with exit status 1", KubernetesCluster: "exit code: 137"}
+IN_IMAGE = {  # the package, as in the image of the Dockerfile, beside PySpark
+    name: f"{CHECKOUT / 'include'}:{pyspark_jars().parents[1]}"
+    for name in (f"{ENVIRONMENT[KubernetesCluster]}PYTHONPATH", "spark.executorEnv.PYTHONPATH")
+}
+Cluster = YarnCluster | KubernetesCluster
 
 
-@pytest.fixture(scope="module")
-def cluster(services: Path, warehouse: str) -> Iterator[YarnCluster]:
-    with YarnCluster(services, STATE, {"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
+@pytest.fixture(scope="module", params=[YarnCluster, KubernetesCluster])
+def cluster(request: pytest.FixtureRequest, services: Path, warehouse: str) -> Iterator[Cluster]:
+    with request.param(services, STATE, {"AIRFLOW_CONN_WAREHOUSE": warehouse}) as started:
         yield started
 
 
-def world_of(make: Callable[..., TableWorld], cluster: YarnCluster, failpoint: str = "") -> TableWorld:
-    """A world whose drivers run on the cluster; the first of them reaches the failpoint."""
-    world = make(**{**cluster.conf, **SMALL})
-    spark = world.settings["spark"]
-    armed = {f"{DRIVER}TIDEMARK_FAILPOINT": failpoint, f"{DRIVER}TIDEMARK_HOME": str(world.folder)}
+def world_of(
+    make: Callable[..., TableWorld], cluster: Cluster, failpoint: str = "", *, in_image: bool = False
+) -> TableWorld:
+    """A world whose drivers run on the cluster; the first of them reaches the failpoint. ``in_image``: pods have the
+    package.
+    """
+    of_pods = IN_IMAGE if in_image else {"spark.kubernetes.file.upload.path": f"file://{cluster.state}/sent"}
+    world = make(**{**cluster.conf, **SMALL, **(of_pods if isinstance(cluster, KubernetesCluster) else {})})
+    spark, driver = world.settings["spark"], ENVIRONMENT[type(cluster)]
+    armed = {f"{driver}TIDEMARK_FAILPOINT": failpoint, f"{driver}TIDEMARK_HOME": str(world.folder)}
     conf = {**spark["conf"], **(armed if failpoint else {})}
     world.settings["spark"] = {**spark, "engine": "cluster", "orders": str(world.folder / "orders"), "conf": conf}
     world.write_pipeline()
     return world
 
 
-def start(world: TableWorld, cluster: YarnCluster, *words: str) -> "subprocess.Popen[str]":
+def start(world: TableWorld, cluster: Cluster, *words: str) -> "subprocess.Popen[str]":
     return on_cluster.start(world, cluster.master, *words, **cluster.environment)
 
 
-def succeed(world: TableWorld, cluster: YarnCluster, *words: str) -> None:
+def succeed(world: TableWorld, cluster: Cluster, *words: str) -> None:
     process = start(world, cluster, *words)
     out, printed = end(process)
     assert process.returncode == 0, out + printed
 
 
-def stopped_drivers(cluster: YarnCluster) -> list[psutil.Process]:
+def stopped_drivers(cluster: Cluster) -> list[psutil.Process]:
     """The Python processes of drivers that have stopped at their failpoint."""
     processes = psutil.process_iter(["cmdline", "status"])
     stopped = [process for process in processes if process.info["status"] == psutil.STATUS_STOPPED]
@@ -72,7 +88,7 @@ def stopped_drivers(cluster: YarnCluster) -> list[psutil.Process]:
     ]
 
 
-def wait_stopped_driver(cluster: YarnCluster) -> psutil.Process:
+def wait_stopped_driver(cluster: Cluster) -> psutil.Process:
     wait_until(lambda: stopped_drivers(cluster), "the driver to stop", timeout=START)
     [driver] = stopped_drivers(cluster)
     return driver
@@ -82,20 +98,23 @@ def orders(world: TableWorld) -> list[Path]:
     return [path for path in (world.folder / "orders").rglob("*") if path.is_file()]
 
 
-def wait_idle(cluster: YarnCluster) -> None:
+def wait_idle(cluster: Cluster) -> None:
     wait_until(lambda: not cluster.executors() and not cluster.at_work(), "the applications to end", timeout=START)
+    logs = [log.read_text() for log in cluster.state.glob("*/log")]  # of pods
+    assert [line for log in logs for line in log.splitlines() if "is forbidden" in line] == []
 
 
 def test_a_run_and_a_retry_whose_first_driver_was_killed_ship_logic_and_decoders(
-    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
 ) -> None:
-    world = world_of(make_cluster_world, cluster, "stage.mid:kill9")
+    world = world_of(make_cluster_world, cluster, "stage.mid:kill9", in_image=True)
     with_logic_and_avro(world)
     process = start(world, cluster, "run", "demo")
     out, printed = end(process)
     assert process.returncode == 1, out + printed
-    assert "the driver on the cluster left no receipt; spark-submit ended with exit status 1" in printed
-    assert "yarn logs -applicationId application_" in printed
+    assert "the driver on the cluster left no receipt; spark-submit ended with exit status" in printed
+    assert KILLED[type(cluster)] in printed
+    assert LOGS[type(cluster)] in printed
     world.assert_whole()
     succeed(world, cluster, "retry", "demo")
     assert_logic_and_avro(world)
@@ -104,7 +123,7 @@ def test_a_run_and_a_retry_whose_first_driver_was_killed_ship_logic_and_decoders
 
 
 def test_a_driver_whose_attempt_was_killed_wakes_late_and_changes_nothing(
-    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
 ) -> None:
     world = world_of(make_cluster_world, cluster, "stage.mid:stop")
     process = start(world, cluster, "run", "demo")
@@ -125,7 +144,7 @@ def test_a_driver_whose_attempt_was_killed_wakes_late_and_changes_nothing(
 
 
 def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
-    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = world_of(make_cluster_world, cluster, "stage.mid:stop")
     process = start(world, cluster, "run", "demo")
@@ -157,7 +176,7 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
 
 
 def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
-    make_cluster_world: Callable[..., TableWorld], cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = world_of(make_cluster_world, cluster)
     world.settings["spark"]["conf"] |= DETACHED
@@ -172,7 +191,7 @@ def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
     with pytest.raises(AttemptDeferred) as deferred:
         process(context, manifest.id, OnCluster(context, command, None, detached=True))
     going_on = deferred.value.deferral
-    assert "yarn logs -applicationId application_" in going_on.log
+    assert LOGS[type(cluster)] in going_on.log
     assert context.database.manifests.get(manifest.id).alive
     folder = folder_of(going_on.order)
     wait_until(lambda: find_answer(folder) is not None, "the driver to answer", timeout=START)
