@@ -14,6 +14,7 @@ import pytest
 from sandbox.bootstrap.checkout import CHECKOUT, STATE
 from sandbox.bootstrap.jars import pyspark_jars
 from sandbox.services.kubernetes import KubernetesCluster
+from sandbox.services.kubernetes_api import FORBIDDEN
 from sandbox.services.processes import wait_until
 from sandbox.services.yarn import YarnCluster
 from tests.worlds import on_cluster
@@ -202,4 +203,18 @@ def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
     folder.remove()
     world.assert_complete()
     wait_idle(cluster)
+    assert orders(world) == []
+
+
+def test_a_right_that_is_missing_is_named(make_cluster_world: Callable[..., TableWorld], cluster: Cluster) -> None:
+    if not isinstance(cluster, KubernetesCluster):
+        pytest.skip("YARN of the tests grants everything")
+    world = world_of(make_cluster_world, cluster, in_image=True)
+    world.settings["spark"]["conf"]["spark.kubernetes.namespace"] = FORBIDDEN
+    world.write_pipeline()
+    process = start(world, cluster, "run", "demo")
+    out, printed = end(process)
+    assert process.returncode == 1, out + printed
+    assert 'pods is forbidden: the account cannot create resource "pods"' in printed.partition("error:")[2]
+    world.assert_whole()
     assert orders(world) == []
