@@ -18,7 +18,7 @@ from sandbox.services.processes import Child, Service, free_port
 from sandbox.services.spark_cluster import INHERITED, READY_S
 from sandbox.services.yarn import executors_in
 
-SIZE_MB = 3072  # two drivers with an executor each
+SIZE_MB = 2560  # two drivers with an executor each
 SECRET = "tidemark"  # noqa: S105 -- its name
 EXAMPLES = CHECKOUT / "examples" / "kubernetes"
 PODS = ("driver", "executor")
