@@ -26,7 +26,7 @@ from tidemark.lifecycle.deferral import AttemptDeferred
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.spark.cluster import DETACHED, OnCluster, spark_submit
-from tidemark.spark.orders import PROGRESS, find_answer, folder_of
+from tidemark.spark.orders import ORDER, PROGRESS, find_answer, folder_of
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 # Room for two applications with one executor each.
@@ -150,7 +150,7 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
     world = world_of(make_cluster_world, cluster, "stage.mid:stop")
     process = start(world, cluster, "run", "demo")
     driver = wait_stopped_driver(cluster)
-    [order] = orders(world)
+    [order] = [path for path in orders(world) if path.name == ORDER]
     context = world.context()
     [manifest] = context.database.manifests.find("demo")
     for name, value in cluster.environment.items():
