@@ -41,7 +41,7 @@ class Forced:
     def play(self, machine: Schedules) -> None:
         """From the beginning to the end of the schedule; all that must be true is looked at after each move."""
         usual = {"gaps": "transactions", "loss": "fail", "start": "earliest", "records": 4, "before": 6}
-        usual |= {"expects": False, "second": ""}
+        usual |= {"expects": False, "defers": False, "second": ""}
         try:
             machine.begin(**{**usual, **self.begin})
             machine.what_must_be_true()
