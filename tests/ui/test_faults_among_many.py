@@ -226,6 +226,11 @@ def row_of(window: Any, name: str) -> Any:
     return window.locator("tbody").filter(has=window.get_by_role("link", name=name, exact=True))
 
 
+def words_of(locator: Any) -> str:
+    """The text of an element, also where it lies below the window: there the browser has not laid it out."""
+    return " ".join(locator.text_content().split())
+
+
 def copied_commands(window: Any, name: str) -> list[str]:
     """Copy each command of the row of a pipeline by its button; a field in it gets a reason first."""
     commands = []
@@ -251,13 +256,13 @@ def test_each_of_six_faults_is_found_and_mended_from_the_list(on_call: OnCall, p
             print(f"{width}: the list is there after {opened(seen, '/tidemark/'):.1f} s")
             picture(seen, f"faults-{width}", full_page=True)
             assert seen.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            text = seen.get_by_role("main").inner_text()
+            text = words_of(seen.get_by_role("main"))
             assert seen.locator(".reason strong").first.bounding_box()["y"] < WINDOWS[width][1] / 2
             for name, fault in FAULTS.items():
                 reason = row_of(seen, name).locator(".reason")
-                cause = reason.locator("strong").inner_text()
+                cause = words_of(reason.locator("strong"))
                 assert cause.startswith(fault.cause)
-                assert fault.place in reason.inner_text()
+                assert fault.place in words_of(reason)
                 before = len(text.partition(cause)[0].split())
                 top = reason.bounding_box()["y"]
                 print(f"{width}: {name}: {before} words before the cause, {top / WINDOWS[width][1]:.1f} screens down")
