@@ -129,6 +129,7 @@ def on_call(
         yield made
         for name in made.files:
             (made.pipelines / f"{name}.yaml").unlink()
+            (made.pipelines.parent / "_pipelines" / f"{name}.json").unlink(missing_ok=True)
         airflow.delete_connection("warehouse")
         broker.delete_topic(*[name for name in made.files if name != "payments"])
 
