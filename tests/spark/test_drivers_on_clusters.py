@@ -145,8 +145,8 @@ def test_a_driver_whose_attempt_was_killed_wakes_late_and_changes_nothing(
     [manifest] = world.json("manifests", "demo")
     assert manifest["published_attempt"] == 2
     assert world.json("objects", "demo") == published
-    world.assert_complete()
     assert_nothing_but_staging_differs(world)
+    world.assert_complete()
     assert orders(world) == []
 
 
@@ -177,8 +177,8 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
     wait_idle(cluster)
     assert world.json("objects", "demo") == published
     assert context.database.manifests.get(manifest.id).attempt == 1
-    world.assert_complete()
     assert_nothing_but_staging_differs(world)
+    world.assert_complete()
     assert orders(world) == []
 
 

@@ -98,8 +98,8 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(elsewhere: E
     psutil.wait_procs([first], timeout=START)
     assert not first.is_running()
     assert world.json("objects", "demo") == published
-    world.assert_complete()
     assert_nothing_but_staging_differs(world)
+    world.assert_complete()
     assert elsewhere.orders.keys() == []
 
 

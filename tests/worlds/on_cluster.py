@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fastavro
 
+from sandbox.services.processes import wait_until
 from tests.worlds.table_world import TABLE_SCHEMA, TableWorld
 from tests.worlds.world import EPOCH, KEYS, World
 from tidemark.spark.cluster import APPLICATION
@@ -49,15 +50,19 @@ def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def assert_nothing_but_staging_differs(world: World) -> None:
-    """A driver that wakes late may stage some more before it notices that its order is gone: the next retry removes
-    that.
+    """A driver that wakes late may stage some more before it notices that its order is gone, and its workers a moment
+    after it has ended: the next retry removes that.
     """
-    audited = world.here("audit", "demo", "--deep")
-    if audited.exit_code:
-        assert "1 difference" in audited.output, audited.output
-        assert "staging was left by an attempt that died; next: tidemark retry demo" in audited.output
-        world.ok("retry", "demo")
-        world.ok("audit", "demo", "--deep")
+
+    def is_clean() -> bool:
+        audited = world.here("audit", "demo", "--deep")
+        if audited.exit_code:
+            assert "1 difference" in audited.output, audited.output
+            assert "staging was left by an attempt that died; next: tidemark retry demo" in audited.output
+            world.ok("retry", "demo")
+        return audited.exit_code == 0
+
+    wait_until(is_clean, "what a late driver has staged to be removed", timeout=60)
 
 
 def with_logic_and_avro(world: TableWorld) -> None:
