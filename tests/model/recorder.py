@@ -386,7 +386,7 @@ class Recorder:
                 raise
             if output._shared is not None:
                 return
-            lost = self.database._life.before(COMMIT, may_stop=False) is Fault.LOSE
+            lost = self.database.life.before(COMMIT, may_stop=False) is Fault.LOSE
             self.note("commit", lost=lost)
             if lost:
                 self.rolled_back()
@@ -633,7 +633,7 @@ class Delaying:
 
     def _now_or_later(self, change: Callable[[], object], later: Callable[[], object] | None = None) -> object:
         recorder = self._recorder
-        if not recorder.delays or not recorder.database._life.hits:  # its fault was not hit yet
+        if not recorder.delays or not recorder.database.life.hits:  # its fault was not hit yet
             return change()
         recorder.delays, recorder.late = False, later or change
         return None
