@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import psutil
 
 from sandbox.bootstrap.jars import fetch_for_tests, java
 from sandbox.errors import SandboxFailed
@@ -64,10 +63,9 @@ class KafkaConnect(Service):
         Only a standalone worker keeps offsets in a file, which it overwrites. If the file is truncated, it silently
         begins with a new snapshot, which lacks the deletions since then. Workers of a cluster use a topic.
         """
-        process, offsets = psutil.Process(self.pid), self.state / "offsets"
+        offsets = self.state / "offsets"
         while True:
             self.stop_signal()
-            wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "Kafka Connect to stop", timeout=30)
             if not offsets.exists() or is_whole(offsets.read_bytes()):
                 break
             self.cont_signal()

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from sandbox.errors import SandboxFailed
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -216,8 +218,13 @@ class Service(ABC):
         self._started.kill(tree=True)
 
     def stop_signal(self) -> None:
-        """Send SIGSTOP: the server freezes and its connections stay open, as in a long pause."""
+        """Send SIGSTOP, and wait until it has taken effect: the server freezes and its connections stay open.
+
+        On a busy machine a server goes on, and may answer, until its first thread is scheduled and stops the others.
+        """
         self._started.signal(signal.SIGSTOP)
+        process = psutil.Process(self._started.pid)
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, f"{self._started.name} to stop", timeout=60)
 
     def cont_signal(self) -> None:
         """Send SIGCONT, to go on after ``stop_signal``."""
