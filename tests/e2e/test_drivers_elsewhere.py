@@ -8,9 +8,10 @@ import pytest
 
 from sandbox.bootstrap.checkout import CHECKOUT
 from sandbox.services.processes import wait_until
-from tests.e2e.test_tasks_that_wait import other_dag, parallelism
+from tests.worlds.airflow_slots import other_dag, parallelism
 from tests.worlds.airflow_world import DAG, AirflowWorld
 from tests.worlds.on_cluster import local_driver, write_script
+from tidemark.spark.orders import ORDER
 
 MANIFESTS, DRIVERS, SLOTS = 8, 5, 2
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
@@ -36,8 +37,9 @@ class Elsewhere:
     def files(self) -> list[Path]:
         return [path for path in self.orders.rglob("*") if path.is_file()]
 
-    def at_work(self) -> list[Path]:
-        return [path for path in self.files() if path.name == "progress.txt"]
+    def orders_given(self) -> list[Path]:
+        """The orders that are there; their drivers may not have begun."""
+        return [path for path in self.files() if path.name == ORDER]
 
     def process_states(self, run_id: str) -> list[str | None]:
         return [state for (task_id, _), state in self.demo.states(run_id).items() if task_id == "process"]
@@ -79,7 +81,7 @@ def test_tasks_take_no_slot_while_their_drivers_work_and_a_killed_triggerer_and_
         run_id = demo.trigger()
         elsewhere.wait_deferred(run_id, DRIVERS)
         assert airflow.wait_run(other, airflow.trigger(other), timeout=120) == "success", "the slots are free"
-        assert len(elsewhere.at_work()) == DRIVERS, "no more drivers than allowed"
+        assert len(elsewhere.orders_given()) == DRIVERS, "no more drivers than allowed"
         at_work = [str(manifest["id"]) for manifest in world.manifests() if manifest["alive"]]
         assert len(at_work) == DRIVERS
         refused = world.tidemark("retry", DAG, "--manifest", at_work[0])
@@ -101,7 +103,7 @@ def test_a_cleared_task_ends_its_driver_and_a_new_attempt_does_the_work(airflow_
     demo.deploy()
     run_id = demo.trigger()
     elsewhere.wait_deferred(run_id, 1)
-    [first] = elsewhere.files()  # the order; the driver may not have begun
+    [first] = elsewhere.orders_given()
     demo.airflow.clear(DAG, run_id, [("process", 0)])
     wait_until(lambda: len(demo.attempts()) == 2, "the second attempt", timeout=120)
     elsewhere.wait_deferred(run_id, 1)

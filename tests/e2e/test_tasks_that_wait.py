@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -12,52 +10,13 @@ import pytest
 
 from sandbox.services.airflow import Airflow
 from sandbox.services.processes import wait_until
+from tests.worlds.airflow_slots import other_dag, parallelism
 from tests.worlds.airflow_world import DAG, AirflowWorld
 from tests.worlds.world import wait_stopped, wake
 
 RUNS = 30
 SLOTS = 2
-OTHER = """
-from airflow.sdk import dag, task
-
-@dag(schedule=None)
-def other():
-    @task
-    def work(): pass
-    work()
-
-other()
-"""
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
-
-
-@contextmanager
-def parallelism(airflow: Airflow, slots: int) -> Iterator[None]:
-    """So many slots for tasks; none may be running before and after."""
-    before = airflow.env["AIRFLOW__CORE__PARALLELISM"]
-    airflow.env["AIRFLOW__CORE__PARALLELISM"] = str(slots)
-    airflow.restart_scheduler()
-    try:
-        yield
-    finally:
-        airflow.env["AIRFLOW__CORE__PARALLELISM"] = before
-        airflow.restart_scheduler()
-        airflow.wait_healthy()
-
-
-@contextmanager
-def other_dag(airflow: Airflow) -> Iterator[str]:
-    """A DAG that is not Tidemark's."""
-    file: Path = airflow.dags / "other.py"
-    file.write_text(OTHER)
-    try:
-        airflow.parse()
-        airflow.wait_dag("other")
-        airflow.unpause("other")
-        yield "other"
-    finally:
-        file.unlink()
-        airflow.delete_dag("other")
 
 
 def metadata(airflow: Airflow, query: str) -> list[tuple[Any, ...]]:

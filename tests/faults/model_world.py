@@ -282,7 +282,7 @@ class ModelWorld:
 
         def leave(order: Order) -> Receipt:
             orders.append(order)
-            raise StagedElsewhere("order.json", "no log", lambda: None)
+            raise StagedElsewhere("order.json", None, "no log", lambda: None)
 
         try:
             return process(context, manifest, leave if self.settings.defers else self.stage, replay=replay)

@@ -61,7 +61,7 @@ class Driver:
 
     def is_started(self, order: Order) -> Receipt:
         self.orders.append(order)
-        raise StagedElsewhere(ADDRESS, LOG, lambda: None)
+        raise StagedElsewhere(ADDRESS, None, LOG, lambda: None)
 
     def defer(self, *, replay: bool = False) -> Deferral:
         with pytest.raises(AttemptDeferred) as deferred:
@@ -296,7 +296,7 @@ def test_a_database_that_does_not_answer_for_a_while_ends_no_wait(
 
     monkeypatch.setattr(DriverAnswers, "_lease", lease)
     assert asyncio.run(_event(trigger_of(watched))) == [None]
-    monkeypatch.setattr(driver_trigger, "SILENT_S", -1.0)
+    monkeypatch.setattr(trigger, "SILENT_S", -1.0)
     away.append(True)
     [reason] = asyncio.run(_event(trigger_of(watched)))
     assert "the manifest database does not answer" in reason
@@ -544,7 +544,7 @@ def test_who_is_overtaken_while_the_driver_is_submitted_removes_the_order(world:
     def overtaken(order: Order) -> Receipt:
         del order
         process(world.onlooker(), 1, world.stage)
-        raise StagedElsewhere(ADDRESS, LOG, lambda: withdrawn.append(ADDRESS))
+        raise StagedElsewhere(ADDRESS, None, LOG, lambda: withdrawn.append(ADDRESS))
 
     assert process(world.onlooker(), 1, overtaken).ending is Ending.SUPERSEDED
     assert withdrawn == [ADDRESS]

@@ -28,10 +28,12 @@ from tests.worlds.on_cluster import (
 from tests.worlds.table_world import TableWorld
 from tidemark.environment import Environment
 from tidemark.lifecycle.attempt import process
+from tidemark.lifecycle.context import Context
 from tidemark.lifecycle.deferral import AttemptDeferred
+from tidemark.model.manifest import Manifest
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
-from tidemark.spark.cluster import DETACHED, OnCluster, spark_submit
+from tidemark.spark.cluster import DETACHED, Command, OnCluster, spark_submit
 from tidemark.spark.orders import ORDER, PROGRESS, find_answer, folder_of
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
@@ -105,6 +107,16 @@ def orders(world: TableWorld) -> list[Path]:
     return [path for path in (world.folder / "orders").rglob("*") if path.is_file()]
 
 
+def planned(world: TableWorld, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> tuple[Context, Manifest, Command]:
+    """The only manifest, and the command that starts its driver."""
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    context = world.context()
+    [manifest] = context.database.manifests.find("demo")
+    environment = Environment.from_variables(world.environment())
+    return context, manifest, spark_submit(cluster.master, environment, context.pipeline.spark)
+
+
 def wait_idle(cluster: Cluster) -> None:
     wait_until(lambda: not cluster.executors() and not cluster.at_work(), "the applications to end", timeout=START)
     logs = [log.read_text() for log in cluster.state.glob("*/log")]  # of pods
@@ -157,12 +169,7 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
     process = start(world, cluster, "run", "demo")
     driver = wait_stopped_driver(cluster)
     [order] = [path for path in orders(world) if path.name == ORDER]
-    context = world.context()
-    [manifest] = context.database.manifests.find("demo")
-    for name, value in cluster.environment.items():
-        monkeypatch.setenv(name, value)
-    environment = Environment.from_variables(world.environment())
-    command = spark_submit(cluster.master, environment, context.pipeline.spark)
+    context, manifest, command = planned(world, cluster, monkeypatch)
     again = subprocess.run(
         command(Order.from_json(order.read_text()), [str(order)]),
         env=world.environment(**cluster.environment),
@@ -189,12 +196,7 @@ def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
     world.settings["spark"]["conf"] |= DETACHED
     world.write_pipeline()
     world.ok("plan", "demo")
-    for name, value in cluster.environment.items():
-        monkeypatch.setenv(name, value)
-    context = world.context()
-    [manifest] = context.database.manifests.find("demo")
-    environment = Environment.from_variables(world.environment())
-    command = spark_submit(cluster.master, environment, context.pipeline.spark)
+    context, manifest, command = planned(world, cluster, monkeypatch)
     with pytest.raises(AttemptDeferred) as deferred:
         process(context, manifest.id, OnCluster(context, command, None, detached=True))
     going_on = deferred.value.deferral

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tidemark.airflow.lookup import airflow_lookup
-from tidemark.airflow.trigger import DATABASE, SILENT_S
+from tidemark.airflow.trigger import DATABASE, still_waiting
 from tidemark.airflow.verdict import ended_by_airflow
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError, Unavailable
@@ -80,7 +80,7 @@ class DriverAnswers(BaseTrigger):
                     return "a newer attempt has taken over"
                 renewed_at = time.monotonic()
             except Unavailable as error:
-                self._note_silence(error, renewed_at)
+                self.log.info(still_waiting(error, renewed_at))
             await asyncio.sleep(RENEW_S)
 
     async def _look(self) -> str | None:
@@ -94,19 +94,13 @@ class DriverAnswers(BaseTrigger):
                 if progress := await _in_thread(partial(silence.hears, folder)):
                     self.log.info("the driver: %s", progress)
             except Unavailable as error:
-                self._note_silence(error, answered_at)
+                self.log.info(still_waiting(error, answered_at))
                 silence.excuse()
             else:
                 answered_at = time.monotonic()
                 if reason := silence.is_too_long():
                     return reason
             await asyncio.sleep(POLL_S)
-
-    def _note_silence(self, error: Unavailable, since: float) -> None:
-        """Log that a system does not answer; raise the error if it has not for long."""
-        if time.monotonic() - since > SILENT_S:
-            raise error
-        self.log.info("still waiting: %s", error.what)
 
     def _folder(self) -> OrderFolder:
         try:

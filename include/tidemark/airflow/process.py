@@ -96,8 +96,6 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         self._label: str | None = None
         self._session: InSession | None = None
         self._on_cluster: OnCluster | None = None
-        self._unanswered = ""  # why no answer of the driver is expected
-        self._orders_connection: str | None = None  # of a deferred attempt
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the lineage. Airflow's provider for OpenLineage calls this name in the task's process, when the task
@@ -123,12 +121,9 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
         with airflow_verdict():
             with about(pipeline=self.pipeline.name), database_of(context) as database:
                 [manifest] = database.manifests.find(ids=flat([self.manifest_id]))
-            failed = {sink: failure_from(error) for sink, error in deferral.pop("failed").items()}
-            self._orders_connection = deferral.pop("connection")
-            self._unanswered = event or "what it wrote is gone"
-            self._process(
-                context, manifest, replay=self._replays(context), deferral=Deferral(**deferral, failed=failed)
-            )
+            deferral["failed"] = {sink: failure_from(error) for sink, error in deferral["failed"].items()}
+            deferral |= {"unanswered": event} if event else {}
+            self._process(context, manifest, replay=self._replays(context), deferral=Deferral(**deferral))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """End the deferred attempt if Airflow does not let it be taken up: its time is over, or its trigger failed."""
@@ -238,29 +233,29 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             raise
         finally:
             with suppress(Exception):  # the next attempt removes it
-                folder_of(deferral.order, self._orders_connection, airflow_lookup).remove()
+                folder_of(deferral.order, deferral.connection, airflow_lookup).remove()
 
     def _task_deferred(self, manifest: Manifest, deferral: Deferral) -> TaskDeferred:
         from tidemark.airflow.driver_trigger import DriverAnswers  # few tasks need Airflow's core for it
 
-        pipeline, connection = manifest.pipeline_name, self.pipeline.spark.orders_connection
         self.log.info(
             "the driver is submitted; this task waits for it in the triggerer, without a slot. %s", deferral.log
         )
         failed = {sink: failure_of(error) for sink, error in deferral.failed.items()}
         return TaskDeferred(
-            trigger=DriverAnswers(pipeline, manifest.id, deferral.attempt, deferral.order, connection),
+            trigger=DriverAnswers(
+                manifest.pipeline_name, manifest.id, deferral.attempt, deferral.order, deferral.connection
+            ),
             method_name="take_up",
-            kwargs={**vars(deferral), "failed": failed, "connection": connection},
+            kwargs={**vars(deferral), "failed": failed},
             timeout=self.execution_timeout,
         )
 
     def _answered(self, pipeline_context: Context, deferral: Deferral, order: Order) -> Receipt:
         """Return the receipt that the driver has left beside its order; raises its error, or that it left none."""
-        folder = folder_of(deferral.order, self._orders_connection, pipeline_context.lookup)
-        answer = find_answer(folder)
+        answer = find_answer(folder_of(deferral.order, deferral.connection, pipeline_context.lookup))
         if answer is None:
-            what = f"the driver on the cluster left no receipt; {self._unanswered}"
+            what = f"the driver on the cluster left no receipt; {deferral.unanswered}"
             answer = without_receipt(order, what, deferral.log)
         if isinstance(answer, Receipt):
             return answer

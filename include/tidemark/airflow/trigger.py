@@ -52,9 +52,7 @@ class AttemptsEnd(BaseTrigger):
             try:
                 attempts = await DATABASE.ask(self._live_attempts)
             except Unavailable as error:
-                if time.monotonic() - answered_at > SILENT_S:
-                    raise
-                line = f"still waiting: {error.what}"
+                line = still_waiting(error, answered_at)
             else:
                 answered_at = time.monotonic()
                 if not attempts:
@@ -67,6 +65,13 @@ class AttemptsEnd(BaseTrigger):
 
     def _live_attempts(self, database: ManifestDatabase) -> list[Row]:
         return database.attempts.alive(self.manifests, also_replays=self.also_replays)
+
+
+def still_waiting(error: Unavailable, answered_at: float) -> str:
+    """Return a line about a system that does not answer; raises the error if it has not for ``SILENT_S``."""
+    if time.monotonic() - answered_at > SILENT_S:
+        raise error
+    return f"still waiting: {error.what}"
 
 
 def waiting_for(attempts: list[Row]) -> str:

@@ -939,20 +939,25 @@ CROSS JOIN LATERAL (
     ORDER BY p.attempt DESC, coalesce((p.counts ->> 'stale')::bigint, 0) DESC LIMIT 1) p
 WHERE (p.counts ->> 'read')::bigint > 0 ORDER BY m.id DESC LIMIT 2;
 
+-- name: current_sinks
+-- A part of two statements below: the sinks that nobody has retired. As an array they are read once, and not for each
+-- manifest.
+SELECT name FROM sink WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL
+
 -- name: stale_in_sinks
 -- For each sink the newest manifest with rows, if the table already had a newer row for each of its rows. Looks at the
 -- newest done manifests. A manifest does not count if rows of later ranges were published behind each of its ranges:
 -- those are newer, too. The conditions are written as counts, so that PostgreSQL looks up ranges by index, and only for
 -- stale manifests and newer ones.
-WITH current AS (   -- once, and not for each manifest by a scan of all sinks
-    SELECT name FROM sink WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL),
-shown AS MATERIALIZED (
+WITH shown AS MATERIALIZED (
     SELECT p.manifest_id, p.sink, (p.counts ->> 'stale')::bigint > 0
         AND (p.counts ->> 'stale')::bigint = (p.counts ->> 'written')::bigint - (p.counts ->> 'superseded')::bigint
         AS is_stale
     FROM (SELECT m.id FROM manifest m WHERE m.pipeline = %(pipeline_name)s AND m.state = 'done'
           ORDER BY m.id DESC LIMIT 50) m
-    JOIN publication p ON p.manifest_id = m.id AND p.sink = ANY (ARRAY(SELECT name FROM current))
+    JOIN publication p ON p.manifest_id = m.id AND p.sink = ANY (ARRAY(
+        -- include: current_sinks
+    ))
     WHERE (p.counts ->> 'written')::bigint > 0),
 counting AS NOT MATERIALIZED (
     SELECT * FROM shown s WHERE (
@@ -1648,8 +1653,6 @@ WITH planned AS (
     ORDER BY planned_at DESC, id DESC LIMIT %(newest)s::bigint),
 known AS (
     SELECT * FROM manifest WHERE pipeline = %(pipeline_name)s ORDER BY id DESC LIMIT %(newest)s::bigint),
-current AS (   -- once, and not for each manifest by a scan of all sinks
-    SELECT name FROM sink WHERE pipeline = %(pipeline_name)s AND retired_at IS NULL),
 part AS (
     SELECT c.topic, c.partition, r.* FROM manifest_range r JOIN chain c ON c.id = r.chain_id
     WHERE c.pipeline = %(pipeline_name)s
@@ -1673,7 +1676,9 @@ WHERE k.state = 'done' AND NOT EXISTS (SELECT FROM publication p WHERE p.manifes
 UNION ALL
 SELECT 'manifest_range', k.id, NULL, NULL, NULL, NULL, NULL FROM known k
 WHERE (SELECT max((p.counts ->> 'read')::bigint) FROM publication p
-       WHERE p.manifest_id = k.id AND p.sink = ANY (ARRAY(SELECT name FROM current)))
+       WHERE p.manifest_id = k.id AND p.sink = ANY (ARRAY(
+           -- include: current_sinks
+       )))
     > (SELECT coalesce(sum(r.end_offset - r.start_offset), 0) FROM manifest_range r WHERE r.manifest_id = k.id)
 UNION ALL
 SELECT 'manifest_range', NULL, chain_id, topic, partition, (

@@ -391,7 +391,7 @@ class _Attempt:
             raise
         failpoint("attempt.deferred")
         fingerprint = self.context.pipeline.fingerprint()
-        return AttemptDeferred(Deferral(self.number, fingerprint, staged.order, staged.log, failed))
+        return AttemptDeferred(Deferral(self.number, fingerprint, staged.order, staged.connection, staged.log, failed))
 
     def _know(self, sinks: Sequence[Sink], work: Work, deferral: Deferral) -> None:
         """Do what is left of the preparation in the second process."""

@@ -14,25 +14,28 @@ LEASE_S = 120.0  # until somebody renews it
 
 @dataclass(frozen=True)
 class Deferral:
-    """The knowledge of the second process: the attempt, the fingerprint of its pipeline, the address of its order,
-    where the driver's log is, and the sinks that it does not write to, each with the reason.
+    """The knowledge of the second process: the attempt, the fingerprint of its pipeline, the address of its order, the
+    id of the connection to its store, where the driver's log is, and the sinks that it does not write to, each with the
+    reason. ``unanswered`` is the reason why no answer of the driver is expected.
     """
 
     attempt: int
     fingerprint: str
     order: str
+    connection: str | None
     log: str
     failed: Mapping[str, TidemarkError] = field(default_factory=dict)
+    unanswered: str = "what it wrote is gone"
 
 
 class StagedElsewhere(BaseException):
-    """Raised by a stage that has started a driver and does not wait, with the address of the order, and where the
-    driver's log is; ``withdraw`` removes the order.
+    """Raised by a stage that has started a driver and does not wait, with the address of the order, the id of the
+    connection to its store, and where the driver's log is; ``withdraw`` removes the order.
     """
 
-    def __init__(self, order: str, log: str, withdraw: Callable[[], object]) -> None:
+    def __init__(self, order: str, connection: str | None, log: str, withdraw: Callable[[], object]) -> None:
         super().__init__(order)
-        self.order, self.log, self.withdraw = order, log, withdraw
+        self.order, self.connection, self.log, self.withdraw = order, connection, log, withdraw
 
 
 class AttemptDeferred(BaseException):

@@ -156,8 +156,8 @@ class OnCluster:
             if answer is not None:
                 raise answer
             if status == 0 and self._detached:
-                look = _log_of_driver(written_since(log, 0)) or ON_CLUSTER
-                raise StagedElsewhere(folder.address, look, folder.remove)
+                look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
+                raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
             if status == 0 and self._spark.submit:  # the user's command may only submit the driver
                 silence = silence or Silence()
                 self._hear(order, folder, silence, log)
@@ -176,7 +176,7 @@ class OnCluster:
             if progress := silence.hears(folder):
                 self._say(progress)
         if reason := silence.is_too_long():
-            look = _log_of_driver(written_since(log, 0)) or ON_CLUSTER
+            look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
             raise without_receipt(order, f"the driver on the cluster left no receipt; {reason}", look)
 
     def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
@@ -186,7 +186,7 @@ class OnCluster:
         program, status = Path(str(process.args[0])).name, process.returncode  # type: ignore[index]
         errors = last_errors(written)
         what = f"{ended.describe_end(status, program)}{': ' if errors else ''}{' | '.join(errors)}"
-        look = _log_of_driver(written) or f"the log of {program} is above"
+        look = _log_of_driver(written, f"the log of {program} is above")
         return without_receipt(order, f"the driver on the cluster left no receipt; {what}", look)
 
     def _say(self, line: str) -> None:
@@ -194,12 +194,14 @@ class OnCluster:
             self._report(line)
 
 
-def _log_of_driver(written: str) -> str | None:
-    """Return where the log of the driver is, from what ``spark-submit`` has written."""
+def _log_of_driver(written: str, otherwise: str) -> str:
+    """Return where the log of the driver is, from what ``spark-submit`` has written; ``otherwise`` if that is not
+    there.
+    """
     application, pod = _APPLICATION_ID.findall(written), _POD.findall(written)
     if application:
         return f"the log of the driver: yarn logs -applicationId {application[-1]}"
-    return f"the log of the driver: kubectl logs {pod[-1]}" if pod else None
+    return f"the log of the driver: kubectl logs {pod[-1]}" if pod else otherwise
 
 
 def open_orders(spark: Spark, lookup: Lookup, *database_id: str) -> ObjectStore:
