@@ -229,6 +229,7 @@ class Broker(Service):
             "log.cleaner.dedupe.buffer.size": 16777216,
             # Otherwise the controller would write, and sync, an empty record twice a second.
             "metadata.max.idle.interval.ms": 0,
+            "controller.quorum.append.linger.ms": 0,
             "num.network.threads": 2,
             "num.io.threads": 4,
         }
