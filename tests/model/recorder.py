@@ -220,6 +220,7 @@ class Recorder:
         self.late: Callable[[], object] | None = None  # what the change does that is done later
         self.no_commit: Callable[[], object] | None = None  # the same, of the COMMIT of a merge
         self.merges = False  # whether the target is a table
+        self.comparisons = 0  # of a repair that changes something
         self.looked = False  # whether a repair has looked for it: what it reads after that is for its messages
         self.hushed = False  # a repair that has nothing more to change: what it asks then is for its messages
 
@@ -404,7 +405,7 @@ class Recorder:
 
     def _leftovers(self, leftovers: Callable[..., list[Leftover]]) -> Callable[..., list[Leftover]]:
         def left(expected: Expected) -> list[Leftover]:
-            self.hushed = self.hushed or self.ahead or self.merges
+            self.hushed = self.hushed or self.ahead
             self.strays = True
             try:
                 return leftovers(expected)
@@ -462,6 +463,9 @@ class Recorder:
     def out_of_step(self, missing: dict[int, bool], *_: Any) -> None:
         self.ahead = missing.get(MANIFEST) is False
         self.note("manifest", answer=UNKNOWN)
+        # A repair compares within its sweep and then again; a table has no objects that it could look for.
+        self.comparisons += self.repairs and self.actor is not None
+        self.hushed = self.hushed or (self.merges and self.comparisons == 2)
 
     def objects(self, *_: Any) -> None:
         if self.strays:
