@@ -1,7 +1,8 @@
 """Which tests `make test` and CI run: the marks ``road``, ``ci`` and ``long``, which tests/conftest.py gives.
 
-`make test` runs the road: unit tests, behaviours, and the first test of each other module with its first parameters.
-`make test-ci` also runs every other function with its first parameters, except what tests/long.txt names.
+`make test` runs the road: unit tests, behaviours, and the first test of each other module of the core with its first
+parameters; of a provider only what is marked ``road``. `make test-ci` also runs behaviours of sinks in other places,
+and every other function with its first parameters, except what tests/long.txt names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ALL_ROAD = ("unit", "behaviours")  # folders; in them only `thorough` and `exhaustive` tests are not on the road
+BEHAVIOURS = "behaviours"
+ALL_ROAD = ("unit", BEHAVIOURS)  # folders; in them only marked tests are not on the road
 LONG = Path(__file__).with_name("long.txt")
 
 
@@ -32,6 +34,10 @@ class Case:
     @property
     def folder(self) -> str:
         return self.module.split("/")[-2]
+
+    @property
+    def is_of_a_provider(self) -> bool:
+        return self.module.startswith("tests/providers/")
 
 
 CASES = pytest.StashKey[list[tuple[Case, list[str]]]]()  # of all tests that were collected, with what they were given
@@ -57,6 +63,8 @@ def marks_of(cases: Sequence[Case]) -> list[list[str]]:
     for case in cases:
         if case in road:
             marks.append(["road", "ci"])
+        elif case.folder == BEHAVIOURS and case.marks.isdisjoint(("exhaustive", "thorough")):
+            marks.append(["ci"])
         elif "exhaustive" in case.marks or case.function in seen:
             marks.append([])
         elif case.module in long or case.function in long:
@@ -74,7 +82,8 @@ def _road(cases: Sequence[Case]) -> Iterator[Case]:
             yield case
         elif case.marks.isdisjoint(("exhaustive", "thorough")):
             if case.folder in ALL_ROAD:
-                yield case
-            elif case.module not in begun:
+                if "place" not in case.marks:
+                    yield case
+            elif case.module not in begun and not case.is_of_a_provider:
                 begun.add(case.module)
                 yield case

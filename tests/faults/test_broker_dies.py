@@ -22,6 +22,8 @@ MakeBoth = Callable[..., TableWorld]
 KEY = ("--run-key", "one")
 ONE_TASK = ("--master", "local[1]")  # one task after the other, so that the last ones have read nothing at stage.mid
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

@@ -20,12 +20,12 @@ from tidemark.spark.jobs import end_job, tagged
 from tidemark.spark.session import with_own_properties
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
     pytest.mark.timeout(600),  # a session takes 10 s, ten times that on a busy machine
 ]
 
 
-@pytest.mark.thorough
 def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_in_the_current_folder(
     session: SparkSession, driver_folder: Path
 ) -> None:
@@ -39,7 +39,6 @@ def test_a_driver_on_a_local_master_listens_on_loopback_only_and_leaves_nothing_
     assert list(driver_folder.iterdir()) == []
 
 
-@pytest.mark.thorough
 def test_a_session_opens_without_pysparks_tools_for_tests_and_whatever_spark_home_says(tmp_path: Path) -> None:
     program = (
         "import sys; from tidemark.spark.session import open_session; session = open_session('local[1]', None);"
@@ -51,7 +50,6 @@ def test_a_session_opens_without_pysparks_tools_for_tests_and_whatever_spark_hom
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.thorough
 def test_the_settings_of_a_cluster_are_named_when_they_keep_spark_from_starting(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.submit.deployMode cluster\n")
     program = (
@@ -67,7 +65,6 @@ def test_the_settings_of_a_cluster_are_named_when_they_keep_spark_from_starting(
     assert "SPARK_CONF_DIR" in done.stdout
 
 
-@pytest.mark.thorough
 def test_what_a_jvm_without_memory_writes_to_standard_output_stands_in_the_log_and_in_the_error(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

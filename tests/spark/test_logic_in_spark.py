@@ -17,7 +17,7 @@ from tidemark.errors import Blocked, UndecodableRecord
 from tidemark.model.order import TransformOrder
 from tidemark.spark import job
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")]
 
 CODE = """
 import os

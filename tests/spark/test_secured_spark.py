@@ -19,7 +19,7 @@ from tidemark.model.manifest import RunKind
 from tidemark.spark import job
 
 # PySpark 4.0 leaves the sockets of collect() to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning")]
 
 MakeWorld = Callable[..., World]
 
