@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from sandbox.services.processes import wait_until
 from sandbox.services.s3 import Bucket
-from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.faults.s3_proxy import AT_EVERY_TRY, Answer, Rule, S3Proxy
 from tests.worlds.on_cluster import assert_nothing_but_staging_differs, local_driver, write_script
 from tests.worlds.s3_world import Prefix
 from tests.worlds.world import World
@@ -82,6 +83,21 @@ def test_a_receipt_that_never_arrives_ends_the_attempt_with_the_reason_and_a_ret
     elsewhere.world.assert_whole()
     elsewhere.proxy.disarm()
     elsewhere.run("retry", "demo")
+    elsewhere.world.assert_complete()
+    assert elsewhere.orders.keys() == []
+
+
+def test_a_store_that_does_not_answer_when_the_command_has_ended_is_waited_for(elsewhere: Elsewhere) -> None:
+    ended, driver = elsewhere.world.folder / "ended", "-m tests.worlds.driver_without_spark /"
+    elsewhere.starts(f'{sys.executable} {driver} "$@" && touch {ended}')
+    rule = elsewhere.proxy.arm(Rule(Answer.CUT_BEFORE, "GET", "/receipt.json", times=-1))
+    process = elsewhere.world.start("run", "demo", spark=True, env=elsewhere.environment)
+    wait_until(ended.exists, "the driver to have answered", timeout=START)
+    before = rule.struck
+    wait_until(lambda: rule.struck > before + AT_EVERY_TRY, "a look for the answer after that", timeout=START)
+    elsewhere.proxy.disarm()
+    out, err = process.communicate(timeout=START)
+    assert process.returncode == 0, out + err
     elsewhere.world.assert_complete()
     assert elsewhere.orders.keys() == []
 

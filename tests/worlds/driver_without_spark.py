@@ -1,6 +1,6 @@
 """A driver that does its order without Spark, for tests of what waits for it. It works when a file is there.
 
-``python -m tests.worlds.driver_without_spark FILE ADDRESS``
+``python -m tests.worlds.driver_without_spark FILE ADDRESS [CONNECTION]``
 """
 
 import sys
@@ -12,8 +12,8 @@ from tidemark.model.order import Order
 from tidemark.spark.orders import ORDER, PROGRESS, RECEIPT, folder_of
 
 
-def main(file: str, address: str) -> int:
-    folder = folder_of(address)
+def main(file: str, address: str, connection: str | None = None) -> int:
+    folder = folder_of(address, connection)
     content = folder.get(ORDER)
     assert content is not None
     folder.put(PROGRESS, b"the driver has begun")

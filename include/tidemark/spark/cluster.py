@@ -36,6 +36,7 @@ from tidemark.storage.open import open_store
 
 APPLICATION = Path(str(files("tidemark.spark"))) / "application.py"
 POLL_S = 1.0  # between two looks for the answer
+AWAY_S = 300.0  # for a store that does not answer when the command has ended
 ENDS_S = 5.0  # for the command to end its own job after SIGTERM
 TAIL = 30  # lines of the command for the log, if no driver answered
 UPLOAD = "spark.kubernetes.file.upload.path"
@@ -141,42 +142,46 @@ class OnCluster:
             return self._awaited(order, folder, process, log)
 
     def _awaited(self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", log: Path) -> Receipt:
-        began = reported = time.monotonic()
-        silence: Silence | None = None
+        began = reported = answered_at = time.monotonic()
+        silence = Silence()
         while True:
             status = process.poll()  # before the look: an answer that stands at the end is found
+            if status is None:  # neither driver nor store has to answer yet
+                answered_at = time.monotonic()
+                silence.excuse()
+            word = _last_line(log)
             try:
-                answer = find_answer(folder)
-            except Unavailable:
-                if status is not None:
+                answer, progress = find_answer(folder), silence.hears(folder)
+            except Unavailable as error:
+                if time.monotonic() - answered_at > AWAY_S:
                     raise
-                answer = None  # the store may answer the next time
-            if isinstance(answer, Receipt):
-                return answer
-            if answer is not None:
-                raise answer
-            if status == 0 and self._detached:
-                look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
-                raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
-            if status == 0 and self._spark.submit:  # the user's command may only submit the driver
-                silence = silence or Silence()
-                self._hear(order, folder, silence, log)
-            elif status is not None:
-                raise self._no_answer(order, process, log)
+                word = f"still waiting: {error.what}"
+                silence.excuse()
+            else:
+                answered_at = time.monotonic()
+                if answer is not None:
+                    return _of_driver(answer)
+                if progress:
+                    self._say(progress)
+                if status is not None:
+                    self._refuse_to_wait(order, folder, process, silence, log)
             if time.monotonic() - reported > EVERY_S:
                 reported = time.monotonic()
-                self._say(f"after {reported - began:.0f} s: {_last_line(log)}")
+                self._say(f"after {reported - began:.0f} s: {word}")
             time.sleep(POLL_S)
             if self._ends:
                 raise without_receipt(order, "the driver on the cluster was told to end", "it was interrupted")
 
-    def _hear(self, order: Order, folder: OrderFolder, silence: Silence, log: Path) -> None:
-        """Report the progress of a driver whose command has ended; raises when it is silent for too long."""
-        with suppress(Unavailable):
-            if progress := silence.hears(folder):
-                self._say(progress)
+    def _refuse_to_wait(
+        self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", silence: Silence, log: Path
+    ) -> None:
+        """Raise, when the command has ended without an answer, unless it may only have submitted the driver."""
+        look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
+        if process.returncode == 0 and self._detached:
+            raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
+        if process.returncode or not self._spark.submit:
+            raise self._no_answer(order, process, log)
         if reason := silence.is_too_long():
-            look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
             raise without_receipt(order, f"the driver on the cluster left no receipt; {reason}", look)
 
     def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
@@ -192,6 +197,12 @@ class OnCluster:
     def _say(self, line: str) -> None:
         if self._report is not None:
             self._report(line)
+
+
+def _of_driver(answer: Receipt | TidemarkError) -> Receipt:
+    if isinstance(answer, TidemarkError):
+        raise answer
+    return answer
 
 
 def _log_of_driver(written: str, otherwise: str) -> str:
