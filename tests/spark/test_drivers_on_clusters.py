@@ -2,6 +2,7 @@
 share.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ from tidemark.lifecycle.deferral import AttemptDeferred
 from tidemark.model.manifest import Manifest
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
-from tidemark.spark.cluster import DETACHED, Command, OnCluster, spark_submit
+from tidemark.spark.cluster import DETACHED, Command, OnCluster, name_of, open_orders, spark_submit
 from tidemark.spark.orders import ORDER, PROGRESS, find_answer, folder_of
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
@@ -44,6 +45,7 @@ SMALL = {
 }  # fmt: skip
 ENVIRONMENT = {YarnCluster: "spark.yarn.appMasterEnv.", KubernetesCluster: "spark.kubernetes.driverEnv."}
 LOGS = {YarnCluster: "yarn logs -applicationId application_", KubernetesCluster: "kubectl logs tidemark-demo-manifest-"}
+LOOKS = {YarnCluster: "yarn logs -applicationId application_", KubernetesCluster: "kubectl logs tidemark-doctor-"}
 KILLED = {YarnCluster: "spark-submit ended with exit status 1", KubernetesCluster: "exit code: 137"}
 IN_IMAGE = {  # the package, as in the image of the Dockerfile, beside PySpark
     name: f"{CHECKOUT / 'include'}:{pyspark_jars().parents[1]}"
@@ -171,7 +173,7 @@ def test_of_two_drivers_of_one_order_the_slower_one_changes_nothing(
     [order] = [path for path in orders(world) if path.name == ORDER]
     context, manifest, command = planned(world, cluster, monkeypatch)
     again = subprocess.run(
-        command(Order.from_json(order.read_text()), [str(order)]),
+        command(name_of(Order.from_json(order.read_text())), [str(order)]),
         env=world.environment(**cluster.environment),
         capture_output=True,
     )
@@ -197,8 +199,10 @@ def test_a_driver_that_nobody_waits_for_is_submitted_and_its_receipt_taken_up(
     world.write_pipeline()
     world.ok("plan", "demo")
     context, manifest, command = planned(world, cluster, monkeypatch)
+    spark = context.pipeline.spark
+    place = open_orders(spark, context.lookup, context.database.id())
     with pytest.raises(AttemptDeferred) as deferred:
-        process(context, manifest.id, OnCluster(context, command, None, detached=True))
+        process(context, manifest.id, OnCluster(spark, place, command, None, detached=True))
     going_on = deferred.value.deferral
     assert LOGS[type(cluster)] in going_on.log
     assert context.database.manifests.get(manifest.id).alive
@@ -225,4 +229,42 @@ def test_a_right_that_is_missing_is_named(make_cluster_world: Callable[..., Tabl
     assert process.returncode == 1, out + printed
     assert 'pods is forbidden: the account cannot create resource "pods"' in printed.partition("error:")[2]
     world.assert_whole()
+    assert orders(world) == []
+
+
+def test_the_doctor_has_a_driver_ask_its_executors(
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
+) -> None:
+    world = world_of(make_cluster_world, cluster, in_image=True)
+    world.lake.mkdir()
+    process = start(world, cluster, "doctor", "demo", "--json")
+    out, printed = end(process)
+    findings = {finding["check"]: finding for finding in json.loads(out)}
+    assert process.returncode == 0, out + printed
+    assert "1 of 1 answered" in findings["executors"]["message"]
+    assert f"a driver of {cluster.master} read from {world.folder}/orders" in findings["driver"]["message"]
+    assert [finding["severity"] for name, finding in findings.items() if name.startswith("executor ")] == ["ok"]
+    wait_idle(cluster)
+    assert orders(world) == list(world.lake.iterdir()) == []
+
+
+def test_the_doctor_names_a_driver_that_cannot_work(
+    make_cluster_world: Callable[..., TableWorld], cluster: Cluster
+) -> None:
+    """An image without Tidemark; on YARN, a Python that is not there."""
+    world = world_of(make_cluster_world, cluster, in_image=True)
+    conf = world.settings["spark"]["conf"]
+    if isinstance(cluster, KubernetesCluster):
+        del conf[f"{ENVIRONMENT[KubernetesCluster]}PYTHONPATH"]
+    else:
+        conf["spark.pyspark.python"] = "/nowhere/python"
+    world.write_pipeline()
+    process = start(world, cluster, "doctor", "demo", "--json")
+    out, printed = end(process)
+    assert process.returncode == 1, out + printed
+    [failed] = [finding for finding in json.loads(out) if finding["severity"] == "failed"]
+    assert failed["check"] == "driver"
+    assert "the driver on the cluster gave no answer; spark-submit ended with exit status" in failed["message"]
+    assert LOOKS[type(cluster)] in failed["next_step"]
+    wait_idle(cluster)
     assert orders(world) == []

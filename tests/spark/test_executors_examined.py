@@ -9,7 +9,7 @@ import pytest
 import tidemark
 from tidemark.model.findings import Severity
 from tidemark.spark.executor_answers import findings_of
-from tidemark.spark.probe import Questions, look
+from tidemark.spark.probe import Questions, look, versions
 
 HERE = {
     "host": "worker-1",
@@ -27,7 +27,7 @@ HERE = {
 
 
 def test_an_executor_like_the_driver_is_well() -> None:
-    assert {finding.severity for finding in findings_of(HERE)} == {Severity.OK}
+    assert {finding.severity for finding in findings_of(HERE, versions())} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_an_executor_like_the_driver_is_well() -> None:
 def test_a_difference_is_one_finding_that_names_the_executor(
     answer: dict[str, Any], severity: Severity, message: str
 ) -> None:
-    [difference] = [finding for finding in findings_of({**HERE, **answer}) if finding.severity is not Severity.OK]
+    [difference] = [
+        finding for finding in findings_of({**HERE, **answer}, versions()) if finding.severity is not Severity.OK
+    ]
     assert (difference.severity, message in difference.message) == (severity, True), difference
     assert difference.check == "executor worker-1 /srv/app-1/0"
     assert difference.next_step

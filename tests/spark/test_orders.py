@@ -126,7 +126,7 @@ def test_kubernetes_finds_application_and_jars_in_its_image_or_in_a_place_for_up
 
     def words_of(**conf: str) -> tuple[str, dict[str, str]]:
         spark = Spark(engine=Engine.CLUSTER, orders=str(tmp_path), conf=conf)
-        words = spark_submit("k8s://https://there:6443", environment, spark)(order(1), ["ADDRESS"])
+        words = spark_submit("k8s://https://there:6443", environment, spark)("tidemark", ["ADDRESS"])
         given = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
         assert words[-1] == "ADDRESS"
         return words[-2], {name: value for name, _, value in given}

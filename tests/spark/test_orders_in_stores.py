@@ -128,7 +128,7 @@ def test_a_driver_that_leaves_nothing_is_named_by_the_words_of_its_command(elsew
     assert "a retry starts a new attempt: tidemark retry demo" in printed
 
 
-def test_the_doctor_tries_the_place_of_orders(elsewhere: Elsewhere) -> None:
+def test_the_doctor_tries_the_place_of_orders_and_a_driver(elsewhere: Elsewhere) -> None:
     refusal = Rule(Answer.REFUSED, "PUT", "/_doctor-", times=-1, status=403, code="AccessDenied")
     for rule, severity in ((None, "ok"), (refusal, "failed")):
         elsewhere.proxy.rule = rule
@@ -136,6 +136,8 @@ def test_the_doctor_tries_the_place_of_orders(elsewhere: Elsewhere) -> None:
         findings = json.loads(printed[printed.index("[") : printed.rindex("]") + 1])
         [finding] = [finding for finding in findings if finding["check"] == "orders"]
         assert (finding["severity"], bool(finding["next_step"])) == (severity, severity == "failed"), finding
+        [of_driver] = [finding for finding in findings if finding["check"] == "driver"]
+        assert of_driver["severity"] == severity, of_driver
     assert elsewhere.orders.keys() == []
     elsewhere.proxy.disarm()
     elsewhere.script.unlink()

@@ -354,16 +354,18 @@ class ProcessManifestOperator(WaitingOperator, SparkSubmitOperator):
             return lambda order: self._submitted(order, context, pipeline_context)
         elif engine is Engine.CLUSTER:
             command = None if self.pipeline.spark.submit else self._to_cluster
-            stage = self._on_cluster = OnCluster(pipeline_context, command, self.log.info, detached=self._detached)
+            spark = self.pipeline.spark
+            orders = open_orders(spark, pipeline_context.lookup, pipeline_context.database.id())
+            stage = self._on_cluster = OnCluster(spark, orders, command, self.log.info, detached=self._detached)
         else:
             stage = OnServer(pipeline_context, environment, self.log.info)
         return lambda order: self._staged(order, stage, pipeline_context)
 
-    def _to_cluster(self, order: Order, arguments: list[str]) -> list[str]:
+    def _to_cluster(self, name: str, arguments: list[str]) -> list[str]:
         """Return the command that starts a driver on the cluster, with the options of the Spark connection."""
         master, conf = spark_master(self._conn_id), self.conf or {}
         check_cluster(master)
-        self.application_args, self.name, self._deploy_mode = arguments, name_of(order), "cluster"
+        self.application_args, self.name, self._deploy_mode = arguments, name, "cluster"
         self.conf = cluster_configuration(master, Environment.from_variables(), conf)
         self.conf |= DETACHED if self._detached else {}
         try:

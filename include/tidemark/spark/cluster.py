@@ -11,15 +11,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Generic, TypeVar
 
 from tidemark.connections.lookup import Lookup
 from tidemark.environment import Environment
-from tidemark.errors import ConfigurationError, TidemarkError, Unavailable
-from tidemark.lifecycle.context import Context
+from tidemark.errors import ConfigurationError, TidemarkError, Unavailable, WorkFailed
 from tidemark.lifecycle.deferral import StagedElsewhere
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
@@ -27,7 +28,16 @@ from tidemark.pipeline.settings import Spark
 from tidemark.spark import ended
 from tidemark.spark.jobs import EVERY_S
 from tidemark.spark.masters import KUBERNETES, YARN, check_master
-from tidemark.spark.orders import OrderFolder, Silence, find_answer, without_receipt, write_order
+from tidemark.spark.orders import (
+    OrderFolder,
+    Silence,
+    find_answer,
+    find_answers,
+    without_receipt,
+    write_order,
+    write_questions,
+)
+from tidemark.spark.probe import Questions
 from tidemark.spark.session import own_spark, python_of_executors, spark_configuration
 from tidemark.spark.shipped import package_zip
 from tidemark.spark.start_log import last_errors, written_since
@@ -46,7 +56,8 @@ ON_CLUSTER = "the cluster has the log of the driver"
 _APPLICATION_ID = re.compile(r"\bapplication_\d+_\d+\b")
 _POD = re.compile(r"\b[a-z0-9.-]+-driver\b")
 
-Command = Callable[[Order, list[str]], list[str]]  # what starts the driver of an order, given the driver's arguments
+Answer = TypeVar("Answer")
+Command = Callable[[str, list[str]], list[str]]  # what starts a driver, given its name and its arguments
 
 
 def cluster_configuration(master: str, environment: Environment, conf: Mapping[str, str]) -> dict[str, str]:
@@ -78,8 +89,8 @@ def spark_submit(master: str, environment: Environment, spark: Spark) -> Command
     check_cluster(master)
     os.environ["SPARK_HOME"] = str(own_spark())
 
-    def command(order: Order, arguments: list[str]) -> list[str]:
-        settings = cluster_configuration(master, environment, spark.conf) | {"spark.app.name": name_of(order)}
+    def command(name: str, arguments: list[str]) -> list[str]:
+        settings = cluster_configuration(master, environment, spark.conf) | {"spark.app.name": name}
         words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         submit = str(own_spark() / "bin" / "spark-submit")
         return [submit, "--master", master, *words, application_for(master, spark.conf), *arguments]
@@ -105,23 +116,34 @@ def name_of(order: Order) -> str:
     return f"tidemark {order.pipeline_name} manifest {order.manifest_id} attempt {order.attempt}"
 
 
+@dataclass(frozen=True)
+class Wanted(Generic[Answer]):
+    """An answer of a driver: ``find`` looks for it, or for the driver's error, in the folder of its order. ``fail``
+    makes the error of a driver that left none, from the reason and where to look.
+    """
+
+    find: Callable[[OrderFolder], Answer | TidemarkError | None]
+    fail: Callable[[str, str], TidemarkError]
+
+
 class OnCluster:
     """Stages each order by a driver of its own. ``command`` starts it, unless the pipeline file names a command.
 
-    ``detached``: raise ``StagedElsewhere`` when the command has ended well, and no driver has answered yet.
+    ``orders`` is the place that ``open_orders`` opens. ``detached``: raise ``StagedElsewhere`` when the command has
+    ended well, and no driver has answered yet.
     """
 
     def __init__(
         self,
-        context: Context,
+        spark: Spark,
+        orders: ObjectStore,
         command: Command | None,
         report: Callable[[str], object] | None,
         *,
         detached: bool = False,
     ) -> None:
-        self._spark, self._report, self._detached = context.pipeline.spark, report, detached
-        self._orders = open_orders(self._spark, context.lookup, context.database.id())
-        self._command = command or (lambda _, arguments: [*self._spark.submit, *arguments])
+        self._spark, self._orders, self._report, self._detached = spark, orders, report, detached
+        self._command = command or (lambda _, arguments: [*spark.submit, *arguments])
         self._ends = False
 
     def start(self, records: int) -> None:
@@ -132,16 +154,26 @@ class OnCluster:
         self._ends = True
 
     def __call__(self, order: Order) -> Receipt:
+        wanted = Wanted(find_answer, partial(_without_receipt, order))
+        return self._by_driver(name_of(order), write_order(order, self._orders), wanted)
+
+    def ask(self, questions: Questions) -> dict[str, Any]:
+        """Return what a driver says of itself and its executors: the values of ``ask_executors``."""
+        wanted = Wanted(find_answers, _without_answers)
+        return self._by_driver("tidemark doctor", write_questions(questions, self._orders), wanted)
+
+    def _by_driver(self, name: str, folder: OrderFolder, wanted: Wanted[Answer]) -> Answer:
         connection = self._spark.orders_connection
-        folder = write_order(order, self._orders)
         with ExitStack() as at_end:
             at_end.push(partial(_remove, folder))
-            command = self._command(order, [folder.address, *([connection] if connection else [])])
+            command = self._command(name, [folder.address, *([connection] if connection else [])])
             process, log = at_end.enter_context(_started(command))
             at_end.push(partial(_remove, folder))  # before the command is ended, which may take seconds
-            return self._awaited(order, folder, process, log)
+            return self._awaited(folder, wanted, process, log)
 
-    def _awaited(self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", log: Path) -> Receipt:
+    def _awaited(
+        self, folder: OrderFolder, wanted: Wanted[Answer], process: "subprocess.Popen[bytes]", log: Path
+    ) -> Answer:
         began = reported = answered_at = time.monotonic()
         silence = Silence()
         while True:
@@ -151,7 +183,7 @@ class OnCluster:
                 silence.excuse()
             word = _last_line(log)
             try:
-                answer, progress = find_answer(folder), silence.hears(folder)
+                answer, progress = wanted.find(folder), silence.hears(folder)
             except Unavailable as error:
                 if time.monotonic() - answered_at > AWAY_S:
                     raise
@@ -159,32 +191,39 @@ class OnCluster:
                 silence.excuse()
             else:
                 answered_at = time.monotonic()
+                if isinstance(answer, TidemarkError):
+                    raise answer
                 if answer is not None:
-                    return _of_driver(answer)
+                    return answer
                 if progress:
                     self._say(progress)
                 if status is not None:
-                    self._refuse_to_wait(order, folder, process, silence, log)
+                    self._refuse_to_wait(folder, wanted, process, silence, log)
             if time.monotonic() - reported > EVERY_S:
                 reported = time.monotonic()
                 self._say(f"after {reported - began:.0f} s: {word}")
             time.sleep(POLL_S)
             if self._ends:
-                raise without_receipt(order, "the driver on the cluster was told to end", "it was interrupted")
+                raise wanted.fail("it was told to end", "it was interrupted")
 
     def _refuse_to_wait(
-        self, order: Order, folder: OrderFolder, process: "subprocess.Popen[bytes]", silence: Silence, log: Path
+        self,
+        folder: OrderFolder,
+        wanted: Wanted[Answer],
+        process: "subprocess.Popen[bytes]",
+        silence: Silence,
+        log: Path,
     ) -> None:
         """Raise, when the command has ended without an answer, unless it may only have submitted the driver."""
         look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
         if process.returncode == 0 and self._detached:
             raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
         if process.returncode or not self._spark.submit:
-            raise self._no_answer(order, process, log)
+            raise self._no_answer(wanted, process, log)
         if reason := silence.is_too_long():
-            raise without_receipt(order, f"the driver on the cluster left no receipt; {reason}", look)
+            raise wanted.fail(reason, look)
 
-    def _no_answer(self, order: Order, process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
+    def _no_answer(self, wanted: Wanted[Answer], process: "subprocess.Popen[bytes]", log: Path) -> TidemarkError:
         written = written_since(log, 0)
         for line in written.splitlines()[-TAIL:]:
             self._say(line)
@@ -192,17 +231,19 @@ class OnCluster:
         errors = last_errors(written)
         what = f"{ended.describe_end(status, program)}{': ' if errors else ''}{' | '.join(errors)}"
         look = _log_of_driver(written, f"the log of {program} is above")
-        return without_receipt(order, f"the driver on the cluster left no receipt; {what}", look)
+        return wanted.fail(what, look)
 
     def _say(self, line: str) -> None:
         if self._report is not None:
             self._report(line)
 
 
-def _of_driver(answer: Receipt | TidemarkError) -> Receipt:
-    if isinstance(answer, TidemarkError):
-        raise answer
-    return answer
+def _without_receipt(order: Order, reason: str, look: str) -> WorkFailed:
+    return without_receipt(order, f"the driver on the cluster left no receipt; {reason}", look)
+
+
+def _without_answers(reason: str, look: str) -> WorkFailed:
+    return WorkFailed(f"the driver on the cluster gave no answer; {reason}", next_step=look)
 
 
 def _log_of_driver(written: str, otherwise: str) -> str:

@@ -1,47 +1,38 @@
 """The checks of Spark for ``tidemark doctor``: the master, and on a cluster a small job on every executor."""
 
-import json
-import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from shutil import which
+from threading import Timer
 from typing import Any
 from uuid import uuid4
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from tidemark.connections.lookup import Lookup
 from tidemark.doctor.checks import Check
 from tidemark.environment import Environment
+from tidemark.errors import WorkFailed
 from tidemark.extras import require
 from tidemark.model.findings import Finding, failed, ok, warning
 from tidemark.pipeline.settings import Engine, Pipeline
-from tidemark.spark.cluster import open_orders
+from tidemark.spark.asked_executors import EXECUTORS_S, ask_executors
+from tidemark.spark.cluster import OnCluster, open_orders, spark_submit
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
-from tidemark.spark.failures import cause_of
-from tidemark.spark.jobs import count_executors
 from tidemark.spark.masters import check_master, step_to_executors
-from tidemark.spark.probe import REST_S, Questions, look
 from tidemark.spark.remote import remote_of
 from tidemark.spark.session import open_session
 from tidemark.spark.shipped import is_local
 from tidemark.spark.start_log import last_errors, size_of, written_since
+from tidemark.version import VERSION
 
 NAME, ORDERS = "spark", "orders"
-EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
-SETTLED_S = 2.0  # without a new executor for so long, all have registered
 JOB_S = 300.0  # for session, executors and job together: 25 s on idle cores, more than 200 s on busy ones
 SERVER_S = 90.0  # for a small job on a server that is up: 5 s on idle cores
 BUSY = (
     "it takes connections: its cores are busy with other jobs, or it hangs. Look at its page or its log, and repeat "
     "the command when its jobs have ended"
 )
+DRIVER_S = 600.0  # for a driver on the cluster to start, and to ask: its image may have to be fetched
 NO_CORES = "the cluster or this machine is busy; look at the master's page, and repeat the command"
-TASKS = 1000
 
 
 def checks(
@@ -54,12 +45,26 @@ def checks(
     """Check each engine that pipelines use; without pipelines, the engine that the environment names."""
     engines = {pipeline.name: engine_of(pipeline, environment) for pipeline in pipelines}
     on_server = [pipeline for pipeline in pipelines if master is None and engines[pipeline.name] is Engine.CONNECT]
-    others = [pipeline for pipeline in pipelines if pipeline not in on_server and not pipeline.spark.submit]
+    on_cluster = [
+        pipeline
+        for pipeline in pipelines
+        if engines[pipeline.name] is Engine.CLUSTER and not (master and is_local(master))
+    ]
+    others = [pipeline for pipeline in pipelines if pipeline not in on_server and pipeline not in on_cluster]
     of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), SERVER_S, BUSY)]
-    of_master = _check_master(environment, master or environment.spark_master, others, addresses)
-    on_cluster = [pipeline for pipeline in pipelines if engines[pipeline.name] is Engine.CLUSTER]
-    of_orders = [Check(ORDERS, lambda: _orders(on_cluster, lookup))] if on_cluster else []
-    return [*(of_server if on_server else []), *(of_master if others or not pipelines else []), *of_orders]
+    there = master or environment.spark_master
+    of_master = _check_master(environment, there, others, addresses)
+    of_drivers = [
+        Check(ORDERS, lambda: _orders(on_cluster, lookup)),
+        Check(
+            "driver", lambda: _drivers(environment, there, on_cluster, addresses, lookup), DRIVER_S + JOB_S, NO_CORES
+        ),
+    ]
+    return [
+        *(of_server if on_server else []),
+        *(of_master if others or not pipelines else []),
+        *(of_drivers if on_cluster else []),
+    ]
 
 
 def _server(
@@ -72,13 +77,7 @@ def _server(
 
 
 def _orders(pipelines: Sequence[Pipeline], lookup: Lookup) -> Iterator[Finding]:
-    """Write and remove an object where orders lie, and look for the programs that start drivers. Whether drivers can
-    read there, only a run shows.
-    """
-    for program in sorted({pipeline.spark.submit[0] for pipeline in pipelines if pipeline.spark.submit}):
-        if which(program) is None:
-            message = f"{program} cannot be started: there is no such program"
-            yield failed(ORDERS, message, "correct spark.submit of the pipeline file, or install it on this machine")
+    """Write and remove an object where orders lie."""
     for spark in {pipeline.spark.orders: pipeline.spark for pipeline in pipelines}.values():
         store = open_orders(spark, lookup)
         key = f"_doctor-{uuid4().hex}"
@@ -107,63 +106,72 @@ def executors(
     environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str]
 ) -> Iterator[Finding]:
     """Start a session with the properties of the pipelines, and compare every executor with the driver."""
-    conf = {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
+    conf = _properties(pipelines)
     log = environment.home / "_logs" / "spark.log"
     size = size_of(log)
     session = open_session(master, environment.spark_jars, log, home=environment.home, conf=conf)
     try:
-        registered = _registered(session)
-        if registered == 0:
-            in_log = last_errors(written_since(log, size))
-            reasons = f"; its log: {' | '.join(in_log)}" if in_log else ""
-            message = f"no executor started within {EXECUTORS_S:.0f} s{reasons}"
-            yield failed("executors", message, step_to_executors(master))
-            return
         with nonce_files(pipelines) as nonces:
-            answers, seconds = _answers(session, questions_of(pipelines, addresses, nonces), registered)
-        registered = max(
-            registered, count_executors(session)
-        )  # an executor may have started during the job, and answered
+            asked = ask_executors(session, questions_of(pipelines, addresses, nonces))
     finally:
         session.stop()
-    if isinstance(answers, str):
-        yield failed("executors", f"a small job failed: {answers}", "the logs of the executors say more")
+    in_log = [] if asked["registered"] else last_errors(written_since(log, size))
+    yield from _findings(asked, pipelines, step_to_executors(master), in_log)
+
+
+def _properties(pipelines: Sequence[Pipeline]) -> dict[str, str]:
+    return {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
+
+
+def _drivers(
+    environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
+) -> Iterator[Finding]:
+    """Have a driver on the cluster ask its executors: one for each command, and place of orders, that pipelines
+    name.
+    """
+    ways: dict[tuple[str | None, tuple[str, ...]], list[Pipeline]] = {}
+    for pipeline in pipelines:
+        ways.setdefault((pipeline.spark.orders, tuple(pipeline.spark.submit)), []).append(pipeline)
+    for alike in ways.values():
+        spark = alike[0].spark.model_copy(update={"conf": _properties(alike)})
+        command = None if spark.submit else spark_submit(master, environment, spark)
+        driver = OnCluster(spark, open_orders(spark, lookup), command, None)
+        timer = Timer(DRIVER_S, driver.end_jobs)
+        timer.daemon = True
+        timer.start()
+        try:
+            with nonce_files(alike) as nonces:
+                asked = driver.ask(questions_of(alike, addresses, nonces))
+        except WorkFailed:
+            if not timer.finished.is_set():
+                raise
+            yield failed("driver", f"no driver answered within {DRIVER_S / 60:.0f} minutes", NO_CORES)
+            continue
+        finally:
+            timer.cancel()
+        if not asked["driver"]["tidemark"].startswith(f"{VERSION} "):
+            message = f"it has tidemark {asked['driver']['tidemark']}, here {VERSION}"
+            yield failed("driver", message, "give the driver's image the same version")
+        yield from _findings(asked, alike, "the log of the driver says more; the cluster needs room for executors")
+        yield ok("driver", f"a driver of {spark.submit[0] if spark.submit else master} read from {spark.orders}")
+
+
+def _findings(
+    asked: dict[str, Any], pipelines: Sequence[Pipeline], step: str, in_log: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Compare the executors with their driver; ``asked`` has the values of ``ask_executors``."""
+    if not asked["registered"]:
+        reasons = f"; its log: {' | '.join(in_log)}" if in_log else ""
+        yield failed("executors", f"no executor started within {EXECUTORS_S:.0f} s{reasons}", step)
         return
-    for answer in answers:
-        yield from findings_of(answer)
-    yield ok("executors", f"{len(answers)} of {registered} answered within {seconds:.0f} s")
+    if asked["problem"]:
+        yield failed("executors", f"a small job failed: {asked['problem']}", "the logs of the executors say more")
+        return
+    for answer in asked["answers"]:
+        yield from findings_of(answer, asked["driver"])
+    answered = f"{len(asked['answers'])} of {asked['registered']} answered within {asked['seconds']:.0f} s"
+    yield ok("executors", answered)
     for root in roots_of(pipelines):
         if not Path(root).is_dir():
             message = f"{root} does not exist yet, so nothing shows whether executors see the same folder"
             yield warning("executors", message, "run tidemark doctor again after the first plan")
-
-
-def _registered(session: SparkSession) -> int:
-    """Return the number of executors, once it has not changed for ``SETTLED_S``; 0 if none registers in time."""
-    deadline, registered, changed_at = time.monotonic() + EXECUTORS_S, 0, time.monotonic()
-    while time.monotonic() < deadline:
-        current = count_executors(session)
-        if current != registered:
-            registered, changed_at = current, time.monotonic()
-        elif registered and time.monotonic() - changed_at > SETTLED_S:
-            break
-        time.sleep(0.2)
-    return registered
-
-
-def _answers(session: SparkSession, questions: Questions, registered: int) -> tuple[list[dict[str, Any]] | str, float]:
-    """Return one answer of each executor, or the reason why the job failed; and the seconds it took."""
-    context = session.sparkContext
-    tasks = min(2 * max(context.defaultParallelism, registered), TASKS)
-    started = time.monotonic()
-    try:
-        lines = context.parallelize(range(tasks), tasks).mapPartitions(partial(look, questions)).collect()
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        return cause_of(error), time.monotonic() - started
-    now = time.time()
-    seconds = time.monotonic() - started
-    answers = {(answer["host"], answer["folder"]): answer for answer in map(json.loads, lines)}
-    for answer in answers.values():
-        # A time of an executor between the start and the end of the job shows no difference of clocks.
-        answer["ahead"] = max(answer["now"] - now, 0) + min(answer["now"] - (now - seconds - REST_S), 0)
-    return list(answers.values()), seconds

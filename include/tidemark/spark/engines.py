@@ -46,10 +46,10 @@ def stage_in(
     if master is None and engine is Engine.CONNECT:
         return OnServer(context, environment, report)
     if engine is Engine.CLUSTER and not (master and is_local(master)):
-        from tidemark.spark.cluster import OnCluster, spark_submit  # imports PySpark, which takes 1 s
+        from tidemark.spark.cluster import OnCluster, open_orders, spark_submit  # imports PySpark, which takes 1 s
 
         command = None if spark.submit else spark_submit(master or environment.spark_master, environment, spark)
-        return OnCluster(context, command, report)
+        return OnCluster(spark, open_orders(spark, context.lookup, context.database.id()), command, report)
     log = environment.home / "_logs" / "spark.log"
     return InSession(context.pipeline, environment, master or environment.spark_master, log, report)
 

@@ -1,9 +1,7 @@
 """Asks executors, or the Python of a server, for ``tidemark doctor``, and compares their answers with the driver's."""
 
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -44,12 +42,14 @@ def nonce_files(pipelines: Sequence[Pipeline]) -> Iterator[list[Path]]:
                 file.unlink()
 
 
-def findings_of(answer: dict[str, Any]) -> Iterator[Finding]:
-    """Compare an executor with the driver; ``answer`` has the keys of ``probe.look``, and ``ahead`` in seconds."""
+def findings_of(answer: dict[str, Any], driver: dict[str, Any]) -> Iterator[Finding]:
+    """Compare an executor with the driver; ``answer`` has the keys of ``probe.look``, and ``ahead`` in seconds;
+    ``driver`` has those of ``probe.versions``.
+    """
     where = f"executor {answer['host']} {answer['folder']}"
-    ours = {name: version(name) for name in ("pyspark", "pyarrow")}
-    if answer["python"] != platform.python_version():
-        message = f"Python {answer['python']}, the driver has {platform.python_version()}"
+    ours = {name: driver["packages"][name] for name in ("pyspark", "pyarrow")}
+    if answer["python"] != driver["python"]:
+        message = f"Python {answer['python']}, the driver has {driver['python']}"
         yield warning(
             where,
             message,

@@ -2,8 +2,9 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from tidemark.connections.lookup import Lookup, from_environment
@@ -13,12 +14,13 @@ from tidemark.model.receipt import MALFORMED, Receipt
 from tidemark.paths import is_remote, manifest_staging
 from tidemark.spark import ended
 from tidemark.spark.failures import failure_from
+from tidemark.spark.probe import Questions
 from tidemark.storage.base import ObjectStore
 from tidemark.storage.open import open_store
 from tidemark.version import VERSION
 
 ORDER, RECEIPT, FAILURE, PROGRESS = "order.json", "receipt.json", "failure.json", "progress.txt"
-
+QUESTIONS, ANSWERS = "questions.json", "answers.json"  # of `tidemark doctor`, in place of an order and a receipt
 
 BEGINS_S = 1800.0  # for a driver to begin after it was submitted: a queue of the cluster may be full
 QUIET_S = 300.0  # without progress of a driver, which writes some every 30 s
@@ -43,7 +45,8 @@ class OrderFolder:
 
     def remove(self) -> None:
         """Remove the order and what a driver wrote; a driver that still works ends its jobs then."""
-        self.store.delete(f"{self.name}/{name}" for name in (ORDER, RECEIPT, FAILURE, PROGRESS))
+        names = (ORDER, QUESTIONS, RECEIPT, ANSWERS, FAILURE, PROGRESS)
+        self.store.delete(f"{self.name}/{name}" for name in names)
 
 
 class Silence:
@@ -96,6 +99,14 @@ def write_order(order: Order, orders: ObjectStore, *, of_sink: bool = False) -> 
     return folder
 
 
+def write_questions(questions: Questions, orders: ObjectStore) -> OrderFolder:
+    """Write questions for a driver into a folder of their own and return the folder; the order there is empty."""
+    folder = OrderFolder(orders, f"_doctor-{uuid4().hex}")
+    folder.put(QUESTIONS, json.dumps(asdict(questions)).encode())
+    folder.put(ORDER, b"")
+    return folder
+
+
 def remove_orders(orders: ObjectStore, manifest_id: int, attempt: int) -> None:
     """Remove the orders of all attempts up to this one; ``orders`` belongs to one manifest database alone."""
     attempts = manifest_staging(manifest_id)
@@ -120,6 +131,16 @@ def find_answer(folder: OrderFolder) -> Receipt | TidemarkError | None:
             return Receipt.from_json(receipt.decode())
         except MALFORMED as error:
             return of_other_version("receipt", error)
+    return _find_failure(folder)
+
+
+def find_answers(folder: OrderFolder) -> dict[str, Any] | TidemarkError | None:
+    """Return the answers to questions that a driver wrote, or the error that it wrote; None without either."""
+    answers = folder.get(ANSWERS)
+    return _find_failure(folder) if answers is None else json.loads(answers)
+
+
+def _find_failure(folder: OrderFolder) -> TidemarkError | None:
     failure = folder.get(FAILURE)
     return None if failure is None else failure_from(json.loads(failure))
 

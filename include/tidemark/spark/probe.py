@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("pyarrow", "pyspark", "psycopg")
 REST_S = 0.5  # a pause in each task: without it one executor does all tasks
@@ -34,12 +35,10 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
     time.sleep(REST_S)
     yield json.dumps(
         {
+            **versions(),
             "host": socket.gethostname(),
             "folder": str(Path.cwd()),
             "now": time.time(),
-            "python": platform.python_version(),
-            "packages": {name: _version(name) for name in PACKAGES},
-            "tidemark": _tidemark(),
             "missing": [conn_id for conn_id in questions.connections if not _has(conn_id)],
             "unreachable": {
                 conn_id: problem
@@ -51,6 +50,15 @@ def look(questions: Questions, _: Iterable[int]) -> Iterator[str]:
             "sources": [address for address in questions.addresses if not _connects(address)],
         }
     )
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of Python, of packages (None: missing) and of Tidemark in this process."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "tidemark": _tidemark(),
+    }
 
 
 def _version(package: str) -> str | None:

@@ -22,7 +22,7 @@ from tidemark.sources.settings import Connector
 from tidemark.spark.connected import ERRORS, RETRIES, send_package
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of
 from tidemark.spark.failures import cause_of
-from tidemark.spark.probe import Questions, look
+from tidemark.spark.probe import Questions, look, versions
 from tidemark.spark.remote import Remote
 
 NAME = "spark server"
@@ -90,7 +90,7 @@ def _python(session: SparkSession, questions: Questions, connections: str | None
     )
     answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
     for answer in answers.values():
-        yield from findings_of({**answer, "ahead": 0.0})
+        yield from findings_of({**answer, "ahead": 0.0}, versions())
     yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
 
 

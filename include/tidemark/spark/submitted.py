@@ -18,10 +18,22 @@ from pyspark.sql import SparkSession
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.model.order import Order
 from tidemark.model.receipt import MALFORMED
+from tidemark.spark.asked_executors import ask_executors
 from tidemark.spark.failures import failure_of
 from tidemark.spark.job import stage
 from tidemark.spark.jobs import beside, end_job, report_jobs, tag_of
-from tidemark.spark.orders import FAILURE, ORDER, PROGRESS, RECEIPT, OrderFolder, folder_of, of_other_version
+from tidemark.spark.orders import (
+    ANSWERS,
+    FAILURE,
+    ORDER,
+    PROGRESS,
+    QUESTIONS,
+    RECEIPT,
+    OrderFolder,
+    folder_of,
+    of_other_version,
+)
+from tidemark.spark.probe import Questions
 from tidemark.spark.session import forget_pandas, spark_configuration
 
 LOOK_S = 5.0  # between two looks of a driver for its order
@@ -37,21 +49,19 @@ def main(arguments: list[str]) -> int:
         print(USAGE, file=sys.stderr)
         return 2
     folder = folder_of(arguments[0], connection=arguments[1] if arguments[1:] else None)
-    content = folder.get(ORDER)
+    content, questions = folder.get(ORDER), folder.get(QUESTIONS)
     if content is None:
         print(f"there is no order {arguments[0]}: its attempt has ended", file=sys.stderr)
         return 1
+    if questions is not None:
+        return _ask(folder, Questions(**json.loads(questions)))
     try:
         order = Order.from_json(content.decode())
     except MALFORMED as error:
         return _failed(folder, of_other_version("order", error))
     tag, report = tag_of(order.manifest_id, order.attempt), partial(_report, folder)
     report("the driver has begun")
-    conf = SparkConf()
-    for key, value in spark_configuration(None).items():  # for a driver that our spark-submit did not start
-        conf.setIfMissing(key, value)
-    forget_pandas()
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    session = _session()
     try:
         watched = beside(partial(_end_without_order, session, tag, folder))
         with watched, report_jobs(session, tag, report):
@@ -61,6 +71,24 @@ def main(arguments: list[str]) -> int:
         return _failed(folder, error)
     finally:
         session.stop()
+
+
+def _ask(folder: OrderFolder, questions: Questions) -> int:
+    """Answer ``tidemark doctor``, which has no order but these questions."""
+    _report(folder, "the driver has begun")
+    session = _session()
+    try:
+        return _answer(folder, ANSWERS, json.dumps(ask_executors(session, questions)))
+    finally:
+        session.stop()
+
+
+def _session() -> SparkSession:
+    conf = SparkConf()
+    for key, value in spark_configuration(None).items():  # for a driver that our spark-submit did not start
+        conf.setIfMissing(key, value)
+    forget_pandas()
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def _end_without_order(session: SparkSession, tag: str, folder: OrderFolder, over: threading.Event) -> None:
