@@ -16,7 +16,7 @@ from tidemark.model.order import Order, SourceOrder
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Spark
 from tidemark.spark import masters
-from tidemark.spark.cluster import APPLICATION
+from tidemark.spark.cluster import APPLICATION, name_of
 
 ORDER = Order("demo", 7, 1, (), SourceOrder("kafka", {}), {}, {}, "fail", ())
 ARGUMENTS = ["s3://orders/1/order.json", "orders_keys"]
@@ -39,7 +39,7 @@ def command_of(
     """The words of the command, and the properties among them."""
     connection = {"conn_type": "spark", "host": host, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    words: list[str] = operator._to_cluster(ORDER, ARGUMENTS)
+    words: list[str] = operator._to_cluster(name_of(ORDER), ARGUMENTS)
     given = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--conf"]
     return words, {name: value for name, _, value in given}
 
