@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tidemark.kinds import PROVIDERS
 
 HERE = Path(__file__).parent
 PROVIDER = ("include/tidemark/providers/", "tests/providers/")
+# Folders of ``providers`` that are no provider, but what several share, and the others that each needs.
+SHARED_BY_PROVIDERS: Mapping[str, set[str]] = {"tables": set(), "lake_tables": {"tables"}}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,7 +32,7 @@ def provider_of(path: Path) -> str | None:
 
 def is_touched(name: str, since: str) -> bool:
     """Return true if the change touches the provider, one that it needs, or anything that is no provider's."""
-    needs = PROVIDERS.by_name[name].needs if name in PROVIDERS.by_name else ()
+    needs = PROVIDERS.by_name[name].needs if name in PROVIDERS.by_name else SHARED_BY_PROVIDERS[name]
     return not touched_providers(since).isdisjoint({"", name, *needs})
 
 

@@ -86,7 +86,7 @@ BY_TEXT: Mapping[str, tuple[str, ...]] = {
     "providers/protobuf/schemas/known.py": ("google.protobuf.timestamp_pb2",),
     "extras.py": (),  # and whether a module of an extra is there
     "kinds.py": (),
-    "processing/long_messages.py": (),  # what a provider writes the values of messages with
+    "processing/storable.py": (),  # checks of rows that providers bring
     "sinks/formats/base.py": (),
     "providers/topic/schema.py": (),
     "spark/classes.py": ("pyspark",),

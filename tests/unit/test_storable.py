@@ -6,14 +6,14 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tidemark.model.storable import KeyLimit, MessageLimit, RequiredColumns, Storable, ValueForm, storable_from
-from tidemark.processing.long_messages import rows_with_long_message
+from tidemark.decoders.base import BadRecord
+from tidemark.model.storable import RowCheck, Storable, storable_from
 from tidemark.processing.storable import rows_not_storable, stamps
 
 LAKE, POSTGRES = Storable(), Storable("PostgreSQL", nul=False)
@@ -108,36 +108,14 @@ def test_a_slice_is_looked_at_where_it_begins():
     assert reasons(digits.slice(1), POSTGRES) == {}
 
 
-@pytest.mark.parametrize(
-    ("path", "column", "rows"),
-    [
-        ("c", pa.array([1, None, 2, None]), [1, 3]),
-        ("c.x", pa.array([{"x": 1}, None, {"x": None}, {}], pa.struct([("x", pa.int8())])), [2, 3]),
-        ("c.element", pa.array([[1], None, [], [1, None, None]], pa.list_(pa.int8())), [3]),
-        ("c.value", pa.array([[("a", 1)], None, [], [("a", None), ("b", 1)]], pa.map_(pa.string(), pa.int8())), [3]),
-        (
-            "c.element.x",
-            pa.array([None, [None, {"x": 1}], [{"x": None}]], pa.list_(pa.struct([("x", pa.int8())]))),
-            [2],
-        ),
-        ("c.element.element", pa.array([[[1], [None]], [None]], pa.list_(pa.list_(pa.int8()))), [0]),
-        ("c.x.y", pa.array([{"x": {"y": None}}, {"x": None}], pa.struct([("x", pa.struct([("y", pa.int8())]))])), [0]),
-        ("c.gone", pa.array([{"x": 1}], pa.struct([("x", pa.int8())])), []),
-        ("other", pa.array([None]), []),
-    ],
-)
-def test_a_null_that_a_table_does_not_take_is_found_at_any_depth(path, column, rows):
-    limit = Storable(required=RequiredColumns("iceberg", (tuple(path.split(".")),)))
-    reason = f"field {path}: is null, which the table of sink iceberg does not take"
-    assert reasons(column, limit) == dict.fromkeys(rows, reason)
-    twice = pa.concat_arrays([column, column]).slice(len(column))
-    assert reasons(twice, limit) == dict.fromkeys(rows, reason)
-    assert storable_from(json.loads(json.dumps(asdict(limit)))) == limit
+def test_a_check_that_a_kind_brings_gives_the_reason_for_a_row(monkeypatch):
+    def bad_rows(rows: pa.RecordBatch, most: int) -> list[BadRecord]:
+        return [BadRecord(at, f"more than {most}") for at, value in enumerate(rows["c"].to_pylist()) if value > most]
 
-
-def test_a_key_that_is_too_long_is_found():
-    limits = Storable(key=KeyLimit("totals", ("c",), 20))
-    assert list(reasons(pa.array(["short", "x" * 30]), limits)) == [1]
+    monkeypatch.setitem(sys.modules, "a_provider", SimpleNamespace(bad_rows=bad_rows))
+    limits = Storable(checks=(RowCheck("a_provider", {"most": 2}), RowCheck("a_provider", {"most": 1})))
+    assert reasons(pa.array([1, 2, 3]), limits) == {1: "more than 1", 2: "more than 2"}
+    assert storable_from(json.loads(json.dumps(asdict(limits)))) == limits
 
 
 KEYED = pa.map_(pa.string(), pa.int64())
@@ -160,56 +138,6 @@ def test_a_map_with_a_key_twice_is_stored_nowhere(column):
 
 def test_nul_in_a_key_of_a_map_is_found():
     assert list(reasons(pa.array([[("a", 1)], [("a\0", 1)]], KEYED), POSTGRES)) == [1]
-
-
-def message_rows(values: list[str | None], keys: list[bytes | None] | None = None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {"_key": pa.array(keys or [b"k"] * len(values), pa.binary()), "text": pa.array(values, pa.string())}
-    )
-
-
-class OfRows:
-    """Writes a value of 9,000 bytes for each row."""
-
-    @staticmethod
-    def values_of(schema: Any) -> Any:
-        assert schema == {"id": 7}
-        return OfRows()
-
-    def of(self, rows: pa.RecordBatch) -> pa.Array:
-        assert rows.schema.names == ["text"]
-        return pa.array([b"v" * 9_000] * rows.num_rows)
-
-
-@pytest.mark.parametrize(("most", "long"), [(9_600, []), (9_500, [1, 3])])
-def test_a_value_with_a_schema_is_measured_as_its_sink_writes_it(monkeypatch, most, long):
-    monkeypatch.setitem(sys.modules, "a_provider", OfRows)
-    values = ValueForm("a_provider", json.dumps({"id": 7}))
-    limit = MessageLimit("copy", (), None, "none", most, values=values)
-    rows = message_rows(["short", "x" * 20_000, "x" * 20_000, "y" * 2_000])
-    deleted = rows.append_column("_is_deleted", pa.array([False, False, True, False]))
-    assert [bad.index for bad in rows_with_long_message(deleted, limit)] == long
-    assert storable_from(json.loads(json.dumps(asdict(Storable(message=limit))))) == Storable(message=limit)
-
-
-@pytest.mark.parametrize("value", [None, "text"])
-def test_a_message_that_is_longer_than_the_topic_takes_is_found(value):
-    limit = MessageLimit("copy", (), value, "none", 10_000, keyed=False)
-    rows = message_rows(["short", "x" * 20_000, None, "y" * 9_000, "z" * 9_990])
-    assert [bad.index for bad in rows_with_long_message(rows, limit)] == [1, 4]
-
-
-def test_a_message_is_as_long_as_it_is_packed():
-    limit = MessageLimit("copy", ("text",), None, "zstd", 10_000, keyed=False)
-    noise = Random(7).randbytes(20_000).hex()
-    assert [bad.index for bad in rows_with_long_message(message_rows(["x" * 50_000, noise]), limit)] == [1]
-
-
-@pytest.mark.parametrize(("key", "lacking"), [((), [0]), (("text",), [1]), (("text", "_key"), [])])
-def test_a_compacted_topic_takes_no_message_without_a_key(key, lacking):
-    limit = MessageLimit("copy", key, None, "none", 10_000, keyed=True)
-    rows = message_rows(["a", None, "c"], [None, b"k", b"k"])
-    assert [bad.index for bad in rows_with_long_message(rows, limit)] == lacking
 
 
 def test_timestamps_outside_the_years_are_null_and_so_is_none():

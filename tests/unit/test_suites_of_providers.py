@@ -12,6 +12,7 @@ from tests.providers import conftest
         (["tests/providers/delta/unit/test_delta_settings.py"], {"delta"}, {"iceberg"}),
         (["include/tidemark/providers/registry/schemas.py"], {"registry", "avro", "protobuf", "topic"}, {"delta"}),
         (["include/tidemark/providers/lake_tables/output.py"], {"lake_tables", "delta", "iceberg"}, {"topic"}),
+        (["include/tidemark/providers/tables/audit.py"], {"postgres", "lake_tables", "delta"}, {"topic"}),
         (["include/tidemark/planner.py"], {"delta", "iceberg", "topic", "lake_tables"}, set()),
         (["include/tidemark/providers/__init__.py"], {"delta", "topic"}, set()),
         (["docs/reading.md", "README.md"], set(), {"delta", "topic"}),

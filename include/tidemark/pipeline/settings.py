@@ -455,7 +455,7 @@ class Pipeline(Section):
 
     def storable(self) -> tuple[Storable, ...]:
         """Return the declarations of all sinks, each once."""
-        return tuple(dict.fromkeys(sink.storable() for sink in self.sinks))
+        return tuple(sink.storable() for sink in self.sinks)
 
     def uses_registry(self) -> bool:
         return self.decode.uses_registry() or any(sink.uses_registry() for sink in self.sinks)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from importlib import import_module
 from typing import Final
 
 import pyarrow as pa
@@ -12,9 +13,6 @@ from tidemark.decoders.base import BadRecord
 from tidemark.model.partitions import FIRST_TIMESTAMP, NO_TIMESTAMP
 from tidemark.model.positions import positions, rows_holding
 from tidemark.model.storable import YEAR_1, YEAR_10000, Storable
-from tidemark.processing.long_keys import rows_with_long_key
-from tidemark.processing.long_messages import rows_with_long_message
-from tidemark.processing.required import rows_without_required
 
 Test = Callable[[pa.Array], pa.Array | None]
 _DAY: Final = 86_400_000_000
@@ -26,14 +24,12 @@ def rows_not_storable(rows: pa.RecordBatch, limits: Sequence[Storable]) -> list[
     reason. ``rows`` are as sinks get them, with their metadata."""
     reasons: dict[int, str] = {}
     for limit in limits:
-        for bad in () if limit.key is None else rows_with_long_key(rows, limit.key):
-            reasons.setdefault(bad.index, bad.reason)
-        for bad in () if limit.required is None else rows_without_required(rows, limit.required):
-            reasons.setdefault(bad.index, bad.reason)
-        for bad in () if limit.message is None else rows_with_long_message(rows, limit.message):
-            reasons.setdefault(bad.index, bad.reason)
+        for check in limit.checks:
+            for bad in import_module(check.module).bad_rows(rows, **check.options):
+                reasons.setdefault(bad.index, bad.reason)
+    without_nul = tuple(limit.sink for limit in limits if not limit.nul)
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        for test, what in _tests(field.type, tuple(limits)):
+        for test, what in _tests(field.type, without_nul):
             for row in rows_holding(column, test):
                 reasons.setdefault(row, f"field {field.name}: {what}")
     return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]
@@ -54,8 +50,9 @@ def stamps(times: pa.Array) -> pa.Array:
 
 
 @lru_cache(maxsize=4096)
-def _tests(kind: pa.DataType, limits: tuple[Storable, ...]) -> tuple[tuple[Test, str], ...]:
-    """Return the tests that a column of a type needs, each with the problem of a value that it finds."""
+def _tests(kind: pa.DataType, without_nul: tuple[str, ...]) -> tuple[tuple[Test, str], ...]:
+    """Return the tests that a column of a type needs, each with the problem of a value that it finds. ``without_nul``:
+    the sinks that cannot store NUL."""
     inside = tuple(_scalars(kind))
     tests: list[tuple[Test, str]] = []
     if any(pa.types.is_timestamp(scalar) or pa.types.is_date32(scalar) for scalar in inside):
@@ -66,7 +63,7 @@ def _tests(kind: pa.DataType, limits: tuple[Storable, ...]) -> tuple[tuple[Test,
         tests.append((_has_key_twice, "holds a map that has a key twice, which no sink can store"))
     if any(map(pa.types.is_string, inside)):
         nul = "holds the character NUL, which {} cannot store"
-        tests += [(_is_with_nul, nul.format(limit.sink)) for limit in limits if not limit.nul]
+        tests += [(_is_with_nul, nul.format(sink)) for sink in without_nul]
     return tuple(dict.fromkeys(tests))
 
 

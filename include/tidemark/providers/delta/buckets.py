@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.model.digest import row_hashes
-from tidemark.sinks.column_names import LOG_GENERATION
+from tidemark.providers.tables.column_names import LOG_GENERATION
 
 BUCKET: Final = "_bucket"
 

@@ -20,7 +20,7 @@ from tidemark.model.receipt import PublishedObject
 from tidemark.providers.delta.columns import arrow_columns
 from tidemark.providers.delta.writer import ROWS, decoded_schema
 from tidemark.providers.lake_tables.nested import conformed
-from tidemark.sinks.column_names import names_of_rows, stored_names
+from tidemark.providers.tables.column_names import names_of_rows, stored_names
 from tidemark.storage.base import ObjectStore
 
 READERS: Final = 8  # footers that are read at the same time

@@ -41,10 +41,10 @@ from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.row_origins import RowOrigins
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.providers.tables.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
+from tidemark.providers.tables.columns import ATTEMPT
+from tidemark.providers.tables.located import newest_row
 from tidemark.sinks.base import Expected, Ledger
-from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID, TOPIC_PARTITION
-from tidemark.sinks.current_rows.columns import ATTEMPT
-from tidemark.sinks.current_rows.located import newest_row
 from tidemark.sinks.located import Located
 from tidemark.sinks.staging.held_rows import GROUP_ROWS, TASK_BYTES
 from tidemark.storage.base import ObjectStore

@@ -24,8 +24,8 @@ from tidemark.providers.delta.published_rows import PublishedRows, TableChanges
 from tidemark.providers.lake_tables.audit import PLACES, differences_of_count, differences_of_rows, places_of
 from tidemark.providers.lake_tables.lost_files import NO_MANIFEST
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.providers.tables.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
-from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.storage.base import Move
 

@@ -8,6 +8,6 @@ PROVIDER: Final = Provider(
     "delta",
     libraries=("deltalake",),
     install='pip install "tidemark[delta]"',
-    needs=("lake_tables",),
+    needs=("lake_tables", "tables"),
     sinks={"delta": "tidemark.providers.delta"},
 )

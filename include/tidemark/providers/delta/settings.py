@@ -11,7 +11,7 @@ from tidemark.config.s3 import S3Settings, refuse_keys_without_store
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
 from tidemark.paths import is_remote, one_lies_in_the_other
-from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
+from tidemark.providers.tables.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 

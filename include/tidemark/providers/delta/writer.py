@@ -14,7 +14,7 @@ from tidemark.model.receipt import ObjectKind
 from tidemark.paths import dead_letter_folder
 from tidemark.providers.delta.buckets import buckets_of
 from tidemark.providers.lake_tables.table_writer import LakeTableWriter
-from tidemark.sinks.column_names import EVENT_TIME, MANIFEST_ID, stored_names
+from tidemark.providers.tables.column_names import EVENT_TIME, MANIFEST_ID, stored_names
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.sinks.staging.partitioned_writer import Target
 

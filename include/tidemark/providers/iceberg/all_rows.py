@@ -27,9 +27,9 @@ from tidemark.providers.lake_tables.audit import differences_of_count, differenc
 from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
+from tidemark.providers.tables.column_names import names_of_rows
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.column_names import names_of_rows
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.storage.base import ObjectStore
 

@@ -29,8 +29,8 @@ from tidemark.model.receipt import PublishedObject
 from tidemark.providers.iceberg.reading import rows_of_file, write_again
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, root_of
 from tidemark.providers.lake_tables.lost_files import ANY_MANIFEST, NO_MANIFEST, LostFile, wrong_file, wrong_files
+from tidemark.providers.tables.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.column_names import MANIFEST_ID, TOPIC_PARTITION
 from tidemark.storage.base import ObjectStore
 
 

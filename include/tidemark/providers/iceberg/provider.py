@@ -8,6 +8,6 @@ PROVIDER: Final = Provider(
     "iceberg",
     libraries=("pyiceberg", "pyiceberg_core", "requests", "sqlalchemy"),
     install='pip install "tidemark[iceberg]"',
-    needs=("lake_tables",),
+    needs=("lake_tables", "tables"),
     sinks={"iceberg": "tidemark.providers.iceberg"},
 )

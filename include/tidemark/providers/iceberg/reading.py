@@ -30,7 +30,7 @@ from tidemark.providers.iceberg.position_deletes import deleted_positions
 from tidemark.providers.iceberg.staged import PARTITION, SPEC
 from tidemark.providers.iceberg.writer import plain
 from tidemark.providers.lake_tables.nested import conformed_table, is_list, with_elements, with_entries
-from tidemark.sinks.column_names import MANIFEST_ID
+from tidemark.providers.tables.column_names import MANIFEST_ID
 
 _PLACE = "\0place"  # no partition has this name
 _READ_AHEAD = 8 * 2**20  # bytes, PyIceberg's own value

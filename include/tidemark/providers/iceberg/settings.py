@@ -18,8 +18,8 @@ from tidemark.decoders.settings import NULLABLE, RowSettings
 from tidemark.extras import absent_libraries, command
 from tidemark.paths import is_remote
 from tidemark.providers.iceberg.partitioning import Term
-from tidemark.sinks.column_names import EVENT_TIME, TOPIC_PARTITION
-from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
+from tidemark.providers.tables.column_names import EVENT_TIME, TOPIC_PARTITION
+from tidemark.providers.tables.keyed_settings import KeyedSettings
 from tidemark.sinks.settings import MAX_FILE_BYTES, SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 from tidemark.text import with_nearest

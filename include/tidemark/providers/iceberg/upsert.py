@@ -41,11 +41,11 @@ from tidemark.providers.lake_tables.merge import KeyedRows, Merge
 from tidemark.providers.lake_tables.properties import KEY
 from tidemark.providers.lake_tables.row_origins import RowOrigins
 from tidemark.providers.lake_tables.table_rows import StagedAttempt, TableRows
+from tidemark.providers.tables.column_names import IS_DELETED, MANIFEST_ID
+from tidemark.providers.tables.columns import ATTEMPT
+from tidemark.providers.tables.located import newest_row
 from tidemark.sinks.base import Expected, Ledger
 from tidemark.sinks.capabilities import NamedFile
-from tidemark.sinks.column_names import IS_DELETED, MANIFEST_ID
-from tidemark.sinks.current_rows.columns import ATTEMPT
-from tidemark.sinks.current_rows.located import newest_row
 from tidemark.sinks.located import Located
 from tidemark.storage.base import ObjectStore
 

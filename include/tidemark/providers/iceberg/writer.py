@@ -17,7 +17,7 @@ from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.iceberg.staged import PARTITION, SPEC, data_folder
 from tidemark.providers.lake_tables.table_writer import LakeTableWriter
-from tidemark.sinks.column_names import EVENT_TIME, stored_names
+from tidemark.providers.tables.column_names import EVENT_TIME, stored_names
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
 from tidemark.sinks.staging.partitioned_writer import Target, store_of
 from tidemark.sinks.staging.staged_file import has_complete_file

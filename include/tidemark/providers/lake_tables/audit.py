@@ -10,9 +10,9 @@ from tidemark.model.manifest import Manifest, Publication
 from tidemark.model.problem import Problem
 from tidemark.providers.lake_tables.lost_files import LostFile
 from tidemark.providers.lake_tables.row_origins import RowOrigins
+from tidemark.providers.tables.audit import differences_of_manifest, too_few_rows
+from tidemark.providers.tables.column_names import NUMBER, TOPIC_PARTITION
 from tidemark.sinks.base import Expected, Ledger, mended_by_replay
-from tidemark.sinks.column_names import NUMBER, TOPIC_PARTITION
-from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
 
 PLACES = pa.schema([("_topic", pa.string()), (TOPIC_PARTITION, pa.int32()), ("_offset", pa.int64())])
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from tidemark.providers.lake_tables.workspace import Workspace
-from tidemark.sinks.current_rows.columns import VERSION
+from tidemark.providers.tables.columns import VERSION
 
 PLACES: Final = pa.schema({"file": pa.int32(), "position": pa.int64()})
 

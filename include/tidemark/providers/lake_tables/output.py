@@ -14,7 +14,7 @@ from tidemark.model.manifest import Counts, Manifest, Publication
 from tidemark.model.offsets import Range, TopicPartition, range_from
 from tidemark.model.order import TransformOrder
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.model.storable import RequiredColumns, Storable
+from tidemark.model.storable import Storable
 from tidemark.paths import RECORDS, RecordName, manifest_staging, staging_folder
 from tidemark.providers.lake_tables.evidence import CountedMerge
 from tidemark.providers.lake_tables.evolution import required_paths
@@ -22,9 +22,10 @@ from tidemark.providers.lake_tables.ledger import LakeTableLedger
 from tidemark.providers.lake_tables.refusals import fenced_by_its_number, no_table
 from tidemark.providers.lake_tables.table_columns import stored_columns
 from tidemark.providers.lake_tables.table_rows import StagedAttempt
+from tidemark.providers.tables.located import replaced_row
+from tidemark.providers.tables.required import with_required
 from tidemark.sinks.base import Expected, Fence, Mark, Record, Work, WriteMode
 from tidemark.sinks.capabilities import KeepsDeadLetterFiles, MayBeRolledBack, NamedFile, NamesFiles
-from tidemark.sinks.current_rows.located import replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.sinks.object_store.published_files import changed, holds
 from tidemark.sinks.object_store.record_files import record_in
@@ -52,7 +53,7 @@ class LakeTableOutput(NamesFiles, MayBeRolledBack, KeepsDeadLetterFiles):
         """Declare the columns that may not be null, as the table defines them."""
         table = self.table.load()
         paths = () if table is None else tuple(required_paths(self.table.columns_of(table)))
-        return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
+        return with_required(declared, self.name, paths)
 
     def dead_letter_store(self) -> ObjectStore:
         store = self.table.store_if_known()

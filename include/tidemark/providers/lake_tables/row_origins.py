@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from tidemark.providers.lake_tables.merge import key_type, keys_of
 from tidemark.providers.lake_tables.workspace import Workspace
-from tidemark.sinks.column_names import TOPIC_PARTITION
-from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.providers.tables.column_names import TOPIC_PARTITION
+from tidemark.providers.tables.columns import ATTEMPT
 
 _ORIGIN = ("_manifest_id", "_topic", TOPIC_PARTITION, "_offset", ATTEMPT)
 

@@ -7,8 +7,15 @@ import pyarrow as pa
 
 from tidemark.decoders.registry import tombstone_fields
 from tidemark.model.order import TransformOrder
-from tidemark.sinks.column_names import EVENT_TIME, IS_DELETED, LOG_GENERATION, MANIFEST_ID, NUMBER, TOPIC_PARTITION
-from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.providers.tables.column_names import (
+    EVENT_TIME,
+    IS_DELETED,
+    LOG_GENERATION,
+    MANIFEST_ID,
+    NUMBER,
+    TOPIC_PARTITION,
+)
+from tidemark.providers.tables.columns import ATTEMPT
 from tidemark.times.event_time import INSTANT
 from tidemark.transforms.sequence import columns_after
 

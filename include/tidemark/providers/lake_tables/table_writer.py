@@ -18,8 +18,8 @@ from tidemark.model.receipt import ObjectKind
 from tidemark.providers.lake_tables.nested import conformed_table
 from tidemark.providers.lake_tables.refusals import storing
 from tidemark.providers.lake_tables.staged_parquet import StagedParquet
-from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, stored_names
-from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.providers.tables.column_names import IS_DELETED, LOG_GENERATION, stored_names
+from tidemark.providers.tables.columns import ATTEMPT
 from tidemark.sinks.staging.grouping import HASH_COLUMNS
 from tidemark.sinks.staging.partitioned_writer import PartitionedWriter, Target
 from tidemark.sinks.staging.staged_file import StagedFile

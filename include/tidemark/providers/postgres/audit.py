@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from tidemark.model.problem import Problem
 from tidemark.providers.postgres.target import PostgresTarget
+from tidemark.providers.tables.audit import differences_of_manifest, too_few_rows
 from tidemark.sinks.base import Contents, Expected, mended_by_replay
-from tidemark.sinks.current_rows.audit import differences_of_manifest, too_few_rows
 
 
 def differences_of_table(expected: Expected, contents: Contents, table: PostgresTarget) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from tidemark.errors import SinkRefused
-from tidemark.sinks.column_names import IS_DELETED, LOG_GENERATION, NUMBER
+from tidemark.providers.tables.column_names import IS_DELETED, LOG_GENERATION, NUMBER
 
 STAGED = {
     "_topic": "text", "_partition": "integer", "_offset": "bigint", "_timestamp": "timestamp with time zone",

@@ -6,5 +6,6 @@ from tidemark.providers import Provider
 
 PROVIDER: Final = Provider(
     "postgres",
+    needs=("tables",),
     sinks={"postgres": "tidemark.providers.postgres", "totals": "tidemark.providers.postgres.totals"},
 )

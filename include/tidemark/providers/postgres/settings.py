@@ -8,8 +8,8 @@ from tidemark.config.base import Name
 from tidemark.decoders.record_key import ColumnsOrRecordKey
 from tidemark.decoders.settings import RowSettings
 from tidemark.providers.postgres.table_settings import TableSettings
-from tidemark.sinks.column_names import LOG_GENERATION
-from tidemark.sinks.current_rows.keyed_settings import KeyedSettings
+from tidemark.providers.tables.column_names import LOG_GENERATION
+from tidemark.providers.tables.keyed_settings import KeyedSettings
 
 
 class Settings(KeyedSettings, TableSettings):

@@ -21,15 +21,16 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.order import TransformOrder
 from tidemark.model.problem import Problem
 from tidemark.model.receipt import ObjectKind, Receipt
-from tidemark.model.storable import RequiredColumns, Storable
+from tidemark.model.storable import Storable
 from tidemark.providers.postgres.audit import differences_of_table
 from tidemark.providers.postgres.columns import columns_for, names, staged_columns, type_of
 from tidemark.providers.postgres.marked import MarkedOutput, TableLedger, TableStaging, row_count, tasks_of
 from tidemark.providers.postgres.settings import Settings
 from tidemark.providers.postgres.table_settings import DEAD_LETTERS
 from tidemark.providers.postgres.target import Parts, PostgresTarget, TableSpec
+from tidemark.providers.tables.located import newest_row, replaced_row
+from tidemark.providers.tables.required import with_required
 from tidemark.sinks.base import Contents, Expected, Sink, Work, WriteMode
-from tidemark.sinks.current_rows.located import newest_row, replaced_row
 from tidemark.sinks.located import Located, RecordStatus
 from tidemark.transforms.sequence import columns_after
 
@@ -53,8 +54,8 @@ class PostgresOutput(MarkedOutput):
             columns = self._table.columns()
         finally:
             self._table.forget_session()  # as in ``prepare``
-        paths = tuple((column.name,) for column in columns if column.not_null and not column.name.startswith("_"))
-        return replace(declared, required=RequiredColumns(self.name, paths)) if paths else declared
+        paths = [(column.name,) for column in columns if column.not_null and not column.name.startswith("_")]
+        return with_required(declared, self.name, paths)
 
     def counts(self, receipt: Receipt, ranges: Sequence[Range]) -> Counts:
         counts = super().counts(receipt, ranges)

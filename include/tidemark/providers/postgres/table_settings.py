@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool
 
 from tidemark.config import values
-from tidemark.model.storable import KeyLimit, Storable
+from tidemark.model.storable import RowCheck, Storable
 from tidemark.sinks.settings import SinkSettings
 from tidemark.sinks.storable_names import StorableNames
 
@@ -51,9 +51,15 @@ class TableSettings(SinkSettings):
     def key_columns(self) -> tuple[str, ...]:
         """The columns of the table's unique index."""
 
+    @property
+    def longest_key(self) -> int:
+        """Return the most bytes of a key: it must fit an index entry, a third of a page."""
+        return LONGEST_KEY
+
     def storable(self) -> Storable:
-        """Declare that text must not contain NUL, and that a key must fit an index entry: a third of a page."""
-        return Storable("PostgreSQL", nul=False, key=KeyLimit(self.name, self.key_columns, LONGEST_KEY))
+        """Declare that text must not contain NUL, and how long a key may be."""
+        options = {"sink": self.name, "columns": list(self.key_columns), "most_bytes": self.longest_key}
+        return Storable("PostgreSQL", nul=False, checks=(RowCheck("tidemark.providers.postgres.long_keys", options),))
 
     @property
     def target(self) -> str:

@@ -19,8 +19,8 @@ from tidemark.providers.postgres.columns import Column, ddl_complete, ddl_create
 from tidemark.providers.postgres.session import Locked, connect, conninfo, translated
 from tidemark.providers.postgres.table_settings import TableSettings
 from tidemark.providers.postgres.writer import DEAD, SCHEMA
-from tidemark.sinks.column_names import IS_DELETED
-from tidemark.sinks.current_rows.columns import ATTEMPT
+from tidemark.providers.tables.column_names import IS_DELETED
+from tidemark.providers.tables.columns import ATTEMPT
 from tidemark.sinks.dead_letters import PAGE, PAGE_OF_VALUES, columns_of
 from tidemark.sinks.storable_names import refuse_clash
 from tidemark.text import named_queries

@@ -20,10 +20,10 @@ from tidemark.database.postgres_errors import NO_TABLE
 from tidemark.errors import WorkFailed
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
+from tidemark.providers.postgres.measures import Measures
 from tidemark.providers.postgres.session import connect, conninfo, translated
-from tidemark.sinks.column_names import IS_DELETED
+from tidemark.providers.tables.column_names import IS_DELETED
 from tidemark.sinks.staging.grouping import HASH_COLUMNS, grouped
-from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import SinkWriter, StagedPart
 
 SCHEMA = "tidemark_target"

@@ -17,10 +17,11 @@ from tidemark.decoders.settings import RowSettings
 from tidemark.errors import ConfigurationError
 from tidemark.kafka.address import one_address
 from tidemark.model.address import Address
-from tidemark.model.storable import MessageLimit, Storable, ValueForm
+from tidemark.model.storable import Storable
 from tidemark.paths import is_remote
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.registry.registry_settings import RegistrySettings
+from tidemark.providers.topic.message_limit import MessageLimit
 from tidemark.providers.topic.staging_settings import StagingSettings
 from tidemark.sinks.settings import SinkSettings
 from tidemark.text import with_nearest
@@ -207,11 +208,9 @@ class Settings(StagingSettings):
 
     def storable(self) -> Storable:
         """Declare the form of the messages. Their longest size is not known here: the topic decides it."""
-        values = None
-        if self._schema is not None:
-            values = ValueForm("tidemark.providers.topic.schema", json.dumps(self._schema.as_dict()))
-        limit = MessageLimit(self.topic, self.key, self.value, self.compression.value, values=values)
-        return replace(super().storable(), message=limit)
+        schema = None if self._schema is None else json.dumps(self._schema.as_dict())
+        limit = MessageLimit(self.topic, self.key, self.value, self.compression.value, schema=schema)
+        return replace(super().storable(), checks=(limit.check(),))
 
     def uses_registry(self) -> bool:
         return self.registry is not None

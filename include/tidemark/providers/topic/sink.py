@@ -30,6 +30,7 @@ from tidemark.providers.topic.audit import differences_of_topic
 from tidemark.providers.topic.cluster import TopicCluster
 from tidemark.providers.topic.headers import dead_letter_of
 from tidemark.providers.topic.markers import Marker, Markers, transactional_id
+from tidemark.providers.topic.message_limit import MessageLimit
 from tidemark.providers.topic.messages import SinkTopics, messages_of
 from tidemark.providers.topic.own_staging import OwnStaging
 from tidemark.providers.topic.settings import Partitioner, Settings
@@ -150,8 +151,9 @@ class TopicOutput(WritesTopics):
     def storable(self, declared: Storable) -> Storable:
         """Declare the limit of messages, which the topic sets. If Kafka does not answer, other sinks publish without
         this limit."""
-        limit = declared.message
-        if limit is None or (self.settings.format.registered and limit.values is None):
+        [check] = declared.checks
+        limit = MessageLimit(**check.options)
+        if self.settings.format.registered and limit.schema is None:
             return declared
         try:
             options = self._options()
@@ -160,7 +162,8 @@ class TopicOutput(WritesTopics):
         if "max.message.bytes" not in options:
             return declared
         is_keyed = "compact" in options.get("cleanup.policy", "")
-        return replace(declared, message=replace(limit, bytes=int(options["max.message.bytes"]), keyed=is_keyed))
+        limit = replace(limit, bytes=int(options["max.message.bytes"]), keyed=is_keyed)
+        return replace(declared, checks=(limit.check(),))
 
     def dataset(self) -> Dataset:
         return dataset_of_topic(self.cluster.bootstrap_servers, self.settings.topic)

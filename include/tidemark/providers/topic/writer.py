@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.decoders.base import DELETED
 from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.topic.staged import MESSAGES, SUFFIX, MessagesFile
-from tidemark.sinks.column_names import IS_DELETED
 from tidemark.sinks.encoding.json_text import json_object, json_texts
 from tidemark.sinks.staging.grouping import grouped
 from tidemark.sinks.staging.staged_file import has_complete_file, staging_of
@@ -46,7 +46,7 @@ class Writer(SinkWriter):
     def write(self, rows: pa.RecordBatch, event_time: pa.Array) -> None:
         del event_time
         names = [name for name in rows.schema.names if not name.startswith("_")]
-        deleted = rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None
+        deleted = rows.column(DELETED.name) if DELETED.name in rows.schema.names else None
         if self._registered is not None:
             value = _values_unless_deleted(self._registered, rows.select(names), deleted)
         else:

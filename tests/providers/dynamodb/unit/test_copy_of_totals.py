@@ -7,11 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.model.storable import KeyLimit
-from tidemark.processing.long_keys import rows_with_long_key
 from tidemark.providers.dynamodb.copy import DynamoCopy
 from tidemark.providers.dynamodb.items import digest_of, item_of, key_text, revision_of, rows_of
 from tidemark.providers.dynamodb.settings import Settings
+from tidemark.providers.postgres.long_keys import bad_rows
 from tidemark.providers.postgres.totals.copies import Total
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -78,7 +77,7 @@ def test_what_dynamodb_has_no_room_for_is_known_before(
 
 @pytest.mark.parametrize("quote", ["x", '"', "\x01", "é", "\U0001f600"])
 def test_a_key_that_the_pass_lets_through_fits_whatever_characters_it_has(quote: str) -> None:
-    limit = KeyLimit("totals", ("name", "data", "k", "window_start", "_topic"), 2_048)
+    columns = ["name", "data", "k", "window_start", "_topic"]
     sizes = range(0, 2_100, 7)
     rows = pa.record_batch(
         {
@@ -87,16 +86,16 @@ def test_a_key_that_the_pass_lets_through_fits_whatever_characters_it_has(quote:
             "k": pa.array([Decimal("-" + "9" * 38)] * len(sizes), pa.decimal128(38, 0)),
         }
     )
-    long = {bad.index for bad in rows_with_long_key(rows, limit)}
+    long = {bad.index for bad in bad_rows(rows, "totals", columns, 2_048)}
     lengths = {}
     for at, row in enumerate(rows.to_pylist()):
         key = {**row, "window_start": NOON, "_topic": "t" * 249}
         lengths[at] = len(key_text(total(key)).encode())
     assert {at for at, length in lengths.items() if length > 2_048} <= long
     assert {at for at, length in lengths.items() if length <= 1_990} & long == set(), "few that would fit are refused"
-    assert sorted(long) == [bad.index for bad in rows_with_long_key(rows, limit)]
+    assert sorted(long) == [bad.index for bad in bad_rows(rows, "totals", columns, 2_048)]
 
 
 def test_a_key_without_text_is_never_too_long() -> None:
     rows = pa.record_batch({"k": pa.array([1, 2])})
-    assert rows_with_long_key(rows, KeyLimit("totals", ("k",), 2_048)) == []
+    assert bad_rows(rows, "totals", ["k"], 2_048) == []

@@ -17,13 +17,13 @@ from tidemark.model.order import Order, SinkOrder, SourceOrder
 from tidemark.model.partitions import Record
 from tidemark.model.receipt import receipt_of_tasks
 from tidemark.model.record_schema import INPUT
-from tidemark.model.storable import MessageLimit, ValueForm
 from tidemark.pipeline.loader import load
-from tidemark.processing.long_messages import HEAD, rows_with_long_message
 from tidemark.processing.processor import BatchProcessor
 from tidemark.providers.registry.registered_schema import RegisteredSchema
 from tidemark.providers.topic.headers import source_of
+from tidemark.providers.topic.long_messages import HEAD, bad_rows
 from tidemark.providers.topic.markers import transactional_id
+from tidemark.providers.topic.message_limit import MessageLimit
 from tidemark.providers.topic.schema import form_of
 from tidemark.providers.topic.settings import Settings
 from tidemark.providers.topic.staged import staged_messages
@@ -195,15 +195,15 @@ def test_a_value_with_a_schema_is_measured_by_the_bytes_that_are_sent(form: str)
     columns = pa.schema([pa.field("n", pa.int64(), nullable=False), ("name", pa.string())])
     chosen = form_of(form)
     schema = RegisteredSchema(7, chosen.KIND, chosen.derived(columns, "Row"))
-    values = ValueForm("tidemark.providers.topic.schema", json.dumps(schema.as_dict()))
+    text = json.dumps(schema.as_dict())
     names = ["short", "x" * 9_000, random.Random(1).randbytes(9_000).hex(), None, "y"]
     rows = pa.RecordBatch.from_pydict(
         {"n": range(5), "name": names, "_key": pa.nulls(5, pa.binary()), "_is_deleted": [False] * 4 + [True]}
     )
-    limit = MessageLimit("copy", (), None, "zstd", 4_000, values=values)
-    assert [bad.index for bad in rows_with_long_message(rows, limit)] == [2]
+    limit = MessageLimit("copy", (), None, "zstd", 4_000, schema=text)
+    assert [bad.index for bad in bad_rows(rows, **limit.check().options)] == [2]
     longest = len(chosen.values_of(schema).of(rows.select(["n", "name"]).slice(1, 1))[0].as_py())
-    plain = MessageLimit("copy", (), None, "none", longest + HEAD, values=values)
-    assert [bad.index for bad in rows_with_long_message(rows, plain)] == [2]
-    shorter = MessageLimit("copy", (), None, "none", longest + HEAD - 1, values=values)
-    assert [bad.index for bad in rows_with_long_message(rows, shorter)] == [1, 2]
+    plain = MessageLimit("copy", (), None, "none", longest + HEAD, schema=text)
+    assert [bad.index for bad in bad_rows(rows, **plain.check().options)] == [2]
+    shorter = MessageLimit("copy", (), None, "none", longest + HEAD - 1, schema=text)
+    assert [bad.index for bad in bad_rows(rows, **shorter.check().options)] == [1, 2]

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from tidemark.config.base import Name
 from tidemark.config.values import wrong
 from tidemark.decoders.settings import RowSettings
-from tidemark.model.storable import Storable
 from tidemark.providers.postgres.aggregates.aggregate import CONTRIBUTIONS, Aggregate
 from tidemark.providers.postgres.table_settings import LONGEST_NAME, TableSettings
 from tidemark.providers.postgres.totals.copies import CopyEntry
@@ -60,12 +59,11 @@ class Settings(TableSettings):
     def key_columns(self) -> tuple[str, ...]:
         return self.aggregate.key
 
-    def storable(self) -> Storable:
-        """Declare the limits of a PostgreSQL table, with a shorter key if the copy allows only that."""
-        declared = super().storable()
-        if self.served_in is None or self.served_in.longest_key is None or declared.key is None:
-            return declared
-        return replace(declared, key=replace(declared.key, bytes=min(declared.key.bytes, self.served_in.longest_key)))
+    @property
+    def longest_key(self) -> int:
+        """Return the most bytes of a key: fewer than PostgreSQL allows if the copy allows only that."""
+        of_copy = self.served_in.longest_key if self.served_in else None
+        return super().longest_key if of_copy is None else min(super().longest_key, of_copy)
 
     def order(self) -> dict[str, Any]:
         return {**super().order(), **self.aggregate.order()}

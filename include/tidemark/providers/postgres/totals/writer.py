@@ -6,9 +6,9 @@ from tidemark.model.order import Order, SinkOrder
 from tidemark.model.receipt import ObjectKind
 from tidemark.providers.postgres.aggregates.groups import Groups
 from tidemark.providers.postgres.aggregates.value_columns import value_columns_from
+from tidemark.providers.postgres.measures import Measures
 from tidemark.providers.postgres.writer import Copy, StagingTableWriter
 from tidemark.providers.postgres.writer import Writer as RowsWriter
-from tidemark.sinks.staging.measures import Measures
 from tidemark.sinks.writer import StagedPart
 
 

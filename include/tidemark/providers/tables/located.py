@@ -5,9 +5,9 @@ from typing import Any
 
 from tidemark.model.manifest import Publication
 from tidemark.model.receipt import ObjectKind
+from tidemark.providers.tables.column_names import IS_DELETED
+from tidemark.providers.tables.columns import ATTEMPT
 from tidemark.sinks.base import Ledger
-from tidemark.sinks.column_names import IS_DELETED
-from tidemark.sinks.current_rows.columns import ATTEMPT
 from tidemark.sinks.located import Located, RecordStatus
 
 

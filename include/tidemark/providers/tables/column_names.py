@@ -1,4 +1,4 @@
-"""Names the columns that Tidemark adds to the rows of a table in a lake: an Iceberg or a Delta table.
+"""Names the columns that Tidemark adds to the rows of a table.
 
 Standard library only: pipeline files are checked without the library of a table format.
 """

@@ -3,22 +3,26 @@
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import DELETED, BadRecord
-from tidemark.model.storable import MessageLimit, ValueForm
+from tidemark.providers.topic.message_limit import MessageLimit
 from tidemark.sinks.encoding.json_text import json_object, json_texts
+
+if TYPE_CHECKING:
+    from tidemark.providers.topic.schema import Values
 
 HEAD: Final = 512  # bytes of a batch with one message: the batch header, and the headers with the message's origin
 MOST_IN_JSON: Final = 8  # most bytes of JSON for one byte of a row, such as for a control character
 
 
-def rows_with_long_message(rows: pa.RecordBatch, limit: MessageLimit) -> list[BadRecord]:
-    """Return the rows whose message the topic does not accept, ascending, each with the reason."""
+def bad_rows(rows: pa.RecordBatch, **options: Any) -> list[BadRecord]:
+    """Return the rows whose message the topic does not accept, ascending, each with the reason. The options are those
+    of a ``MessageLimit``."""
+    limit = MessageLimit(**options)
     reasons: dict[int, str] = {}
     if limit.keyed and len(limit.key) < 2:  # several columns make a JSON object
         key = rows.column(limit.key[0] if limit.key else "_key")
@@ -48,15 +52,16 @@ def _message(rows: pa.RecordBatch, limit: MessageLimit) -> tuple[pa.Array, pa.Ar
     if DELETED.name in rows.schema.names and rows.column(DELETED.name)[0].as_py():
         return key, pa.nulls(rows.num_rows)
     names = [name for name in rows.schema.names if not name.startswith("_")]
-    if limit.values is not None:
-        return key, _encoder(limit.values).of(rows.select(names))
+    if limit.schema is not None:
+        return key, _encoder(limit.schema).of(rows.select(names))
     return key, rows.column(limit.value) if limit.value else _json(rows.select(names))
 
 
 @lru_cache(maxsize=16)
-def _encoder(values: ValueForm) -> Any:
-    """Return the encoder from a provider's module, because only the provider knows its formats."""
-    return import_module(values.module).values_of(json.loads(values.schema))
+def _encoder(schema: str) -> "Values":
+    from tidemark.providers.topic.schema import values_of  # it needs more libraries than the other formats
+
+    return values_of(json.loads(schema))
 
 
 def _json(rows: pa.RecordBatch) -> pa.Array:

@@ -1,20 +1,32 @@
 """Finds rows with null in a column or nested field that must not be null in the table of a sink."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.decoders.base import BadRecord
 from tidemark.model.positions import positions
-from tidemark.model.storable import RequiredColumns
+from tidemark.model.storable import RowCheck, Storable
 
 
-def rows_without_required(rows: pa.RecordBatch, required: RequiredColumns) -> list[BadRecord]:
-    """Return the rows with null where the table does not allow it, ascending, each with its first such field."""
+def with_required(declared: Storable, sink: str, paths: Sequence[Sequence[str]]) -> Storable:
+    """Return the limits of a sink whose table does not allow null at these paths."""
+    check = RowCheck(__name__, {"sink": sink, "paths": [list(path) for path in paths]})
+    return replace(declared, checks=(*declared.checks, check)) if paths else declared
+
+
+def bad_rows(rows: pa.RecordBatch, sink: str, paths: Sequence[Sequence[str]]) -> list[BadRecord]:
+    """Return the rows with null where the table does not allow it, ascending, each with its first such field.
+
+    The path ``("lines", "element", "sku")`` is a field of the structs in the list ``lines``.
+    """
     reasons: dict[int, str] = {}
-    for name, *within in required.paths:
+    for name, *within in paths:
         if name in rows.schema.names:
             place = ".".join((name, *within))
-            reason = f"field {place}: is null, which the table of sink {required.sink} does not take"
+            reason = f"field {place}: is null, which the table of sink {sink} does not take"
             for row in _null_at(rows.column(name), within).to_pylist():
                 reasons.setdefault(row, reason)
     return [BadRecord(row, reason) for row, reason in sorted(reasons.items())]

@@ -8,8 +8,8 @@ from tidemark.config.base import Section, wrong_at
 from tidemark.config.values import wrong
 from tidemark.decoders.record_key import RECORD_KEY, ColumnsOrRecordKey
 from tidemark.decoders.settings import NULLABLE, RowSettings
-from tidemark.sinks.column_names import LOG_GENERATION, NUMBER
-from tidemark.sinks.current_rows.columns import RECORD
+from tidemark.providers.tables.column_names import LOG_GENERATION, NUMBER
+from tidemark.providers.tables.columns import RECORD
 from tidemark.text import with_nearest
 
 SOURCE_TIMESTAMP = "_timestamp"

@@ -7,7 +7,7 @@ Standard library only: executors import it too.
 
 from typing import Final
 
-from tidemark.sinks.column_names import LOG_GENERATION, TOPIC_PARTITION
+from tidemark.providers.tables.column_names import LOG_GENERATION, TOPIC_PARTITION
 
 ATTEMPT: Final = "_attempt"
 # The record that a row was made of: never null, and unique together. A topic that was created again begins at offset 0
