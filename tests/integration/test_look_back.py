@@ -56,8 +56,11 @@ def seen(world: ModelWorld, manifest_id: int, minutes: int) -> list[tuple[int, i
     """The offsets that are read before a manifest, with ``within`` so long."""
     context = world.onlooker()
     dedupe = Settings.model_validate({"keys": ["n"], "within": f"{minutes}m"})
-    context = replace(context, pipeline=context.pipeline.model_copy(update={"transform": (dedupe,)}))
-    return [(part.start, part.end) for part in looked_back(context, context.database.manifests.get(manifest_id))]
+    pipeline = context.pipeline.model_copy(update={"transform": (dedupe,)})
+    assert pipeline.look_back is not None
+    manifest = context.database.manifests.get(manifest_id)
+    before = looked_back(replace(context, pipeline=pipeline), manifest, pipeline.look_back)
+    return [(part.start, part.end) for part in before]
 
 
 def test_it_looks_back_over_a_cut_and_not_over_what_was_given_up(world: ModelWorld) -> None:

@@ -10,7 +10,8 @@ from zipfile import ZipFile
 import pytest
 
 from tidemark.spark import shipped
-from tidemark.spark.shipped import is_local, package_zip
+from tidemark.spark.masters import is_local
+from tidemark.spark.shipped import package_zip
 from tidemark.version import PACKAGE
 
 

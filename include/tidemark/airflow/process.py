@@ -51,7 +51,7 @@ from tidemark.spark.cluster import (
 )
 from tidemark.spark.engines import InSession, OnServer, engine_of
 from tidemark.spark.failures import failure_from, failure_of
-from tidemark.spark.masters import check_master
+from tidemark.spark.masters import check_master, is_local
 from tidemark.spark.orders import (
     OrderFolder,
     find_answer,
@@ -62,7 +62,7 @@ from tidemark.spark.orders import (
     write_order_here,
 )
 from tidemark.spark.session import driver_configuration, spark_configuration
-from tidemark.spark.shipped import is_local, package_zip
+from tidemark.spark.shipped import package_zip
 
 # Spark logs 450 lines of INFO for one manifest, which would hide the important line.
 QUIET = {"spark.log.level": "WARN"}

@@ -45,7 +45,7 @@ from tidemark.lifecycle.work import refuse_left_out, work_through
 from tidemark.model.manifest import Manifest
 from tidemark.model.problem import Problem
 from tidemark.operations.append_again import note_append_again
-from tidemark.operations.audit import damaged_manifests, refuse_not_mended
+from tidemark.operations.audit import damaged_manifests, not_mended
 from tidemark.operations.damage import note_shrunken
 from tidemark.operations.fill import Filled
 from tidemark.operations.fill import fill as fill_sink
@@ -217,7 +217,8 @@ def replay(
         left_out = work_through(context, chosen, stage, progress, replay=True, take_over=take_over, allowed=allowed)
         output.finished(_views(context, chosen, left_out), as_json, nothing="nothing to replay")
         refuse_left_out(context, left_out)
-        refuse_not_mended(pipeline_name, others)
+        if others:
+            raise not_mended(pipeline_name, others[0])
 
 
 @commands.command()

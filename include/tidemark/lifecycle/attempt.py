@@ -141,7 +141,7 @@ def start(context: Context, manifest: Manifest) -> int:
 
 def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence[Sink] | None = None) -> Order:
     """Return the order for Spark, for some sinks or all; it contains no secret."""
-    pipeline = context.pipeline
+    pipeline, within = context.pipeline, context.pipeline.look_back
     chosen = {sink.name: sink for sink in (context.sinks if sinks is None else sinks)}
     return Order(
         pipeline_name=pipeline.name,
@@ -167,7 +167,7 @@ def order_of(context: Context, manifest: Manifest, attempt: int, sinks: Sequence
         storable=_storable(context),
         expectations=pipeline.expectations(),
         task_records=pipeline.spark.records_per_task,
-        before=looked_back(context, manifest),
+        before=() if within is None else looked_back(context, manifest, within),
     )
 
 

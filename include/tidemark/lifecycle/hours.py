@@ -32,7 +32,9 @@ def close_hours(context: Context) -> list[datetime]:
             closed = database.hours.close(pipeline_name, last, held_hours(context))
         failpoint("hours.before_commit")
     failpoint("hours.after_commit")
-    _show(context)
+    for sink in context.sinks:
+        if isinstance(sink.output, ShowsHours) and sink.output.shows_hours():
+            _show(context, sink.output)
     return closed
 
 
@@ -47,34 +49,31 @@ def held_hours(context: Context) -> list[datetime]:
     return sorted({row["hour"] for row in rows})
 
 
-def _show(context: Context) -> None:
-    """Show the complete hours to readers of folders, in each sink that has all their output.
+def _show(context: Context, output: ShowsHours) -> None:
+    """Show readers of folders the complete hours of which a sink has all output.
 
-    Hide an hour again in a sink that no longer has all of it, because missing output was given up.
+    Hide an hour again if the sink no longer has all of it, because missing output was given up.
     """
     database, pipeline_name = context.database, context.pipeline_name
-    able = [sink.output for sink in context.sinks if isinstance(sink.output, ShowsHours)]
-    outputs = [output for output in able if output.shows_hours()]
-    topics = database.chains.topics(pipeline_name) if outputs else []
-    for output in outputs:
-        due = database.success_files.missing(pipeline_name, output.name)
-        given_up = _given_up(context, output) if due else set()
-        complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
-        lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
-        starts = [row["hour"] for row in complete]
-        lateness = context.pipeline.event_time.allowed_lateness
-        counts = without_rows_of(database, pipeline_name, starts, lateness, output.name)
-        for row, counted in zip(complete, counts, strict=True):
-            hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted)
-            output.show_complete(topics, hour)
-        for row in lacking:
-            output.hide(topics, row["hour"])
-        if lacking:
-            hidden = {row["hour"]: row["revision"] for row in lacking}
-            database.success_files.forget(pipeline_name, output.name, hidden)
-        if complete:
-            shown = {row["hour"]: row["revision"] for row in complete}
-            database.success_files.note(pipeline_name, output.name, shown)
+    topics = database.chains.topics(pipeline_name)
+    due = database.success_files.missing(pipeline_name, output.name)
+    given_up = _given_up(context, output) if due else set()
+    complete = [row for row in due if row["whole"] and row["hour"] not in given_up]
+    lacking = [row for row in due if row["shown"] and (not row["whole"] or row["hour"] in given_up)]
+    starts = [row["hour"] for row in complete]
+    lateness = context.pipeline.event_time.allowed_lateness
+    counts = without_rows_of(database, pipeline_name, starts, lateness, output.name)
+    for row, counted in zip(complete, counts, strict=True):
+        hour = CompleteHour(row["hour"], row["revision"], row["rows"], row["late"], counted)
+        output.show_complete(topics, hour)
+    for row in lacking:
+        output.hide(topics, row["hour"])
+    if lacking:
+        hidden = {row["hour"]: row["revision"] for row in lacking}
+        database.success_files.forget(pipeline_name, output.name, hidden)
+    if complete:
+        shown = {row["hour"]: row["revision"] for row in complete}
+        database.success_files.note(pipeline_name, output.name, shown)
 
 
 def _given_up(context: Context, output: ShowsHours) -> set[datetime]:

@@ -8,7 +8,7 @@ Records that the log lost when it was cut cannot be read, and no longer count.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidemark.database.statements import Row
 from tidemark.errors import DataLost, Unavailable
@@ -19,14 +19,11 @@ from tidemark.model.offsets import Range
 from tidemark.model.partitions import EPOCH, rounded_duration
 
 
-def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
-    """Return the offsets to read before the ranges of a manifest; none if the pipeline does not look back.
+def looked_back(context: Context, manifest: Manifest, within: timedelta) -> tuple[Range, ...]:
+    """Return the offsets to read before the ranges of a manifest.
 
     Raises ``DataLost`` if the source no longer holds all of them.
     """
-    spans = [entry.look_back for entry in context.pipeline.transform if entry.look_back is not None]
-    if not spans:
-        return ()
     database = context.database
     begins = {
         at: start_of(generations)
@@ -49,7 +46,7 @@ def looked_back(context: Context, manifest: Manifest) -> tuple[Range, ...]:
             continue
         if record.stamped_at is None or record.stamped_at < EPOCH:
             continue
-        since = record.stamped_at - max(spans)
+        since = record.stamped_at - within
         start = max(floor, _begin(context, covered, floor, since))
         if start < covered.start:
             before.append(replace(covered, start=start, end=covered.start))

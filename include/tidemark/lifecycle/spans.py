@@ -17,13 +17,14 @@ LATEST = datetime(8965, 1, 1, tzinfo=UTC)  # a record stamped later, by a broken
 
 
 def span_starts(
-    context: Context, states: Sequence[PartitionState], chains: Sequence[Chain], *, first_plan: bool
+    context: Context,
+    states: Sequence[PartitionState],
+    chains: Sequence[Chain],
+    max_span: timedelta,
+    *,
+    first_plan: bool,
 ) -> SpanStarts:
-    """Return the offsets at which slices are cut by time, for at most ``max_slices`` slices; none without
-    ``max_span``."""
-    settings = context.pipeline.source.slice
-    if settings.max_span is None:
-        return SpanStarts()
+    """Return the offsets at which slices are cut by time, for at most ``max_slices`` slices."""
     # Take the unread part of each partition, and begin with the oldest of their first timestamps.
     planned = {chain.at: chain.end for chain in chains}
     unread: dict[TopicPartition, int] = {}
@@ -39,7 +40,7 @@ def span_starts(
         return SpanStarts()
     # Step from span to span. Skip spans without records: the next step starts at the earliest record found.
     offsets: list[Mapping[TopicPartition, int]] = []
-    slices, when = 0, _next(min(times), settings.max_span)
+    slices, when = 0, _next(min(times), max_span)
     for _ in range(ASKED):
         answers = context.source.offsets_at(list(unread), when)
         later = {at: answer for at, answer in answers.items() if answer is not None and answer[0] < ends[at]}
@@ -48,12 +49,12 @@ def span_starts(
         start_of_span = {at: max(unread[at], later[at][0] if at in later else ends[at]) for at in unread}
         slices += any(start_of_span[at] > (offsets[-1] if offsets else unread)[at] for at in unread)
         offsets.append(start_of_span)
-        if slices >= settings.max_slices:
+        if slices >= context.pipeline.source.slice.max_slices:
             break
         earliest = min(moment for _, moment in later.values())
         if earliest >= LATEST:
             return SpanStarts(tuple(offsets))
-        when = _next(earliest, settings.max_span)
+        when = _next(earliest, max_span)
     return SpanStarts(tuple(offsets), complete=False)
 
 

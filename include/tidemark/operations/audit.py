@@ -75,15 +75,14 @@ def damaged_manifests(context: Context) -> tuple[list[Manifest], list[Problem]]:
     return context.database.manifests.find(name, ids=sorted(filter(None, ids))), others
 
 
-def refuse_not_mended(pipeline_name: str, others: Sequence[Problem]) -> None:
-    """Raise ``WorkFailed`` if there are problems that the replays of all damage have not mended."""
-    if others:
-        raise WorkFailed(
-            f"not all that is damaged can be mended by a replay: {others[0].what}",
-            next_step=f"{others[0].next_step}; then: tidemark audit {pipeline_name}",
-            pipeline=pipeline_name,
-            manifest=others[0].manifest_id,
-        )
+def not_mended(pipeline_name: str, other: Problem) -> WorkFailed:
+    """Return the error for a problem that the replays of all damage have not mended."""
+    return WorkFailed(
+        f"not all that is damaged can be mended by a replay: {other.what}",
+        next_step=f"{other.next_step}; then: tidemark audit {pipeline_name}",
+        pipeline=pipeline_name,
+        manifest=other.manifest_id,
+    )
 
 
 def _keep(context: Context, began: datetime, differences: Sequence[Problem], *, deep: bool) -> None:

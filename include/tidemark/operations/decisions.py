@@ -457,7 +457,7 @@ def extend_back(context: Context, start: datetime | None, why: str, *, dry_run: 
         manifest_ids = [] if dry_run else _store_older(context, first, reached, slices)
         parts = count_of(len(slices), "slice")
         lines = [f"{range_.at.name}: offsets [{range_.start}, {range_.end}) in {parts}" for range_ in reached]
-        if any(entry.look_back is not None for entry in context.pipeline.transform):
+        if context.pipeline.look_back is not None:
             lines.append("dedupe looks back: a key that newer manifests have published already is published again")
         if len(every) > len(slices):
             lines.append(

@@ -445,6 +445,11 @@ class Pipeline(Section):
         """Return the transforms for an order, with the texts of SQL files and of the pipeline's own code."""
         return tuple(entry.order(self.code) for entry in self.transform)
 
+    @property
+    def look_back(self) -> timedelta | None:
+        """Return how far before a range some transform must have seen the records; None if none must."""
+        return max((entry.look_back for entry in self.transform if entry.look_back is not None), default=None)
+
     def expectations(self) -> tuple[ExpectationOrder, ...]:
         return tuple(each.order() for each in self.expect)
 
@@ -454,7 +459,7 @@ class Pipeline(Section):
         return self.source.connections().union(self.decode.connections(), self.spark.connections(), *of_sinks)
 
     def storable(self) -> tuple[Storable, ...]:
-        """Return the declarations of all sinks, each once."""
+        """Return the declarations of all sinks."""
         return tuple(sink.storable() for sink in self.sinks)
 
     def uses_registry(self) -> bool:

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from tidemark.spark.failures import cause_of
 from tidemark.spark.jobs import count_executors
+from tidemark.spark.masters import is_local
 from tidemark.spark.probe import REST_S, Questions, look, versions
-from tidemark.spark.shipped import is_local
 
 EXECUTORS_S = 30.0  # a worker with a free core starts an executor in 3 s
 SETTLED_S = 2.0  # without a new executor for so long, all have registered

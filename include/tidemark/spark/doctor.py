@@ -17,10 +17,9 @@ from tidemark.spark.asked_executors import EXECUTORS_S, ask_executors
 from tidemark.spark.cluster import OnCluster, open_orders, spark_submit
 from tidemark.spark.engines import engine_of
 from tidemark.spark.executor_answers import findings_of, nonce_files, questions_of, roots_of
-from tidemark.spark.masters import check_master, step_to_executors
+from tidemark.spark.masters import check_master, is_local, step_to_executors
 from tidemark.spark.remote import remote_of
 from tidemark.spark.session import open_session
-from tidemark.spark.shipped import is_local
 from tidemark.spark.start_log import last_errors, size_of, written_since
 from tidemark.version import VERSION
 

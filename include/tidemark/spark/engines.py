@@ -17,8 +17,8 @@ from tidemark.lifecycle.work import SharedStage
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Engine, Pipeline
+from tidemark.spark.masters import is_local
 from tidemark.spark.remote import remote_of
-from tidemark.spark.shipped import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from uuid import uuid4
@@ -35,6 +36,7 @@ from tidemark.spark import ended
 from tidemark.spark.batches import arrow_batches
 from tidemark.spark.failures import carried_by, cause_of, failure_from, failure_of
 from tidemark.spark.jobs import expecting_executors, tag_of, tagged
+from tidemark.spark.masters import is_local
 from tidemark.spark.session import keeping_interrupts
 
 JVM_ENDS_S = 5.0  # its sockets close a moment before the process ends
@@ -49,8 +51,9 @@ def stage(session: SparkSession, order: Order, log: Path | None = None) -> Recei
     for name, value in arrow_batches(order.record_bytes).items():
         session.conf.set(name, value)
     tag = tag_of(order.manifest_id, order.attempt)
+    patience = nullcontext() if is_local(str(session.sparkContext.master)) else expecting_executors(session, tag)
     try:
-        with keeping_interrupts(), tagged(session, tag), expecting_executors(session, tag):
+        with keeping_interrupts(), tagged(session, tag), patience:
             return staged(session, order, reader)
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last two: lost offsets, a JVM that died
         where = ended.ABOVE if log is None else f"Spark says more: tail -n 50 {log}"

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from tidemark.errors import Unavailable
 from tidemark.spark.masters import step_to_executors
-from tidemark.spark.shipped import is_local
 
 EVERY_S = 30.0
 PATIENCE_S = 300.0  # a worker starts an executor within seconds; on a busy cluster it may take minutes
@@ -113,9 +112,6 @@ def expecting_executors(session: SparkSession, tag: str) -> Iterator[None]:
     """Run the block; after ``PATIENCE_S`` without an executor, cancel its jobs, which have the tag, and raise
     ``Unavailable``.
     """
-    if is_local(str(session.sparkContext.master)):
-        yield
-        return
     given_up = threading.Event()
     try:
         with beside(partial(_watch, session, tag, given_up)):

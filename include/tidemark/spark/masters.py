@@ -27,6 +27,11 @@ _ROOM = {
 _ROOM_OF_WORKERS = "look at the master's page: some worker needs a free core and spark.executor.memory"
 
 
+def is_local(master: str) -> bool:
+    """Return whether tasks run in the driver's own JVM, with its files; false for ``local-cluster``."""
+    return master == "local" or master.startswith("local[")
+
+
 def step_to_executors(master: str) -> str:
     """Return what to do when a cluster gives no executor."""
     return next((step for kind, step in _ROOM.items() if master.startswith(kind)), _ROOM_OF_WORKERS)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tidemark.environment import Environment
 from tidemark.spark.connected import PACKAGE
+from tidemark.spark.masters import is_local
 from tidemark.spark.session import driver_configuration, own_spark, spark_configuration
-from tidemark.spark.shipped import is_local, package_hash, package_zip
+from tidemark.spark.shipped import package_hash, package_zip
 from tidemark.version import PACKAGE as FOLDER
 
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

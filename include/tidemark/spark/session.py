@@ -31,8 +31,8 @@ from tidemark.spark.batches import arrow_batches
 from tidemark.spark.classes import class_archive
 from tidemark.spark.jars import fitting_jars, refuse_other_versions, step_to_jars
 from tidemark.spark.java import java_options
-from tidemark.spark.masters import YARN, check_master
-from tidemark.spark.shipped import is_local, package_zip
+from tidemark.spark.masters import YARN, check_master, is_local
+from tidemark.spark.shipped import package_zip
 from tidemark.spark.start_log import not_started, size_of, written_since
 
 # Spark's default words and the keys of sources: Spark shows options with these names as stars in plans and debug logs.

@@ -24,11 +24,6 @@ from tidemark.version import PACKAGE, VERSION
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can hold
 
 
-def is_local(master: str) -> bool:
-    """Return whether tasks run in the driver's own JVM, with its files; false for ``local-cluster``."""
-    return master == "local" or master.startswith("local[")
-
-
 @cache
 def package_zip(home: Path) -> Path:
     """Return the zip below ``home/_packages``, or in a temporary folder if ``home`` cannot be written. Write it if it
