@@ -87,7 +87,10 @@ def make_usable(
     session belongs to this client.
     """
     try:
-        if _shares_sessions(session, open_another):
+        with _answering(session):
+            process = _process(session)
+        # PostgreSQL names its process in the handshake; only a pooler names a process that is not the server's.
+        if process != session.info.backend_pid and _shares_sessions(session, process, open_another):
             return _SHARED
     except NoSession:
         return _FULL
@@ -122,17 +125,14 @@ class NoSession(Exception):
     """A pooler gives no session to a client."""
 
 
-def _shares_sessions(session: psycopg.Connection[Any], open_another: Callable[[], psycopg.Connection[Any]]) -> bool:
-    """Return whether a pooler gives this session to other clients while it is idle.
+def _shares_sessions(
+    session: psycopg.Connection[Any], process: int, open_another: Callable[[], psycopg.Connection[Any]]
+) -> bool:
+    """Return whether a pooler gives this session, of this server process, to other clients while it is idle.
 
-    PostgreSQL names its process in the handshake; only a pooler names a process that is not the server's. Then further
-    clients open transactions: the session is shared if one of them meets our server process, or if we meet another.
-    Changes no setting. Raises ``NoSession`` if the pooler has no session for this client, or for a second one.
+    Further clients open transactions: the session is shared if one of them meets our server process, or if we meet
+    another. Changes no setting. Raises ``NoSession`` if the pooler has no session for a second client.
     """
-    with _answering(session):
-        process = _process(session)
-    if process == session.info.backend_pid:
-        return False
     with ExitStack() as others:  # their transactions stay open, so that each takes another idle session
         for number in range(TRIES):
             other = others.enter_context(open_another())

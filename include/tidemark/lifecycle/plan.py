@@ -22,7 +22,7 @@ from tidemark.lifecycle.known_sinks import not_in_file, remember_sinks
 from tidemark.lifecycle.logs import divergence
 from tidemark.lifecycle.logs.generations import generations_of, start_of
 from tidemark.lifecycle.own_output import refuse_own_output
-from tidemark.lifecycle.preflight import check_for_plan
+from tidemark.lifecycle.preflight import OF_ONE_SINK, check_for_plan
 from tidemark.lifecycle.renamed import refuse_looks_renamed
 from tidemark.model.json_values import INLINE
 from tidemark.model.manifest import Manifest, RangeKind, RunKind
@@ -30,6 +30,7 @@ from tidemark.model.offsets import Range, TopicPartition
 from tidemark.model.partitions import Bounds, OpenTransaction
 from tidemark.pipeline.decoded_topics import refuse_undecoded
 from tidemark.planner import Chain, Limits, PartitionState, Plan
+from tidemark.sinks.capabilities import WritesTopics
 from tidemark.sources.settings import Cut, Gaps
 from tidemark.times.moments import with_zone
 
@@ -177,7 +178,9 @@ def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
     clusters = _clusters(context, {chain.at for chain in chains}, seen)
 
     # Topics that this pipeline itself writes, or cannot decode, are refused before anything is stored.
-    refuse_own_output(context, seen)
+    for output in [sink.output for sink in context.sinks if isinstance(sink.output, WritesTopics)]:
+        with suppress(*OF_ONE_SINK):
+            refuse_own_output(output, seen)
     refuse_undecoded(pipeline, sorted({at.topic for at in seen}))
 
     max_span, span_starts = pipeline.source.slice.max_span, planner.SpanStarts()
@@ -351,9 +354,8 @@ def _open_transactions(
 ) -> Mapping[TopicPartition, OpenTransaction]:
     """Return the open transactions that make the plan end early."""
     capped = [state for state in states if state.capped(now)]
-    return context.source.open_transactions(
-        {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
-    )
+    bounds = {state.at: Bounds(state.log_start, state.last_stable, state.log_end) for state in capped}
+    return context.source.open_transactions(bounds) if bounds else {}
 
 
 def _refuse_before_logs(context: Context, planned: Plan, chains: Sequence[Chain]) -> None:

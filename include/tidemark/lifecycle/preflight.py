@@ -48,7 +48,8 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     for sink in sinks:  # first the targets, then the database: it may get new manifests meanwhile
         try:
             refuse_vanished(database, sink)
-            _refuse_shared(database, sink)
+            if sink.write_mode is WriteMode.APPEND:
+                _refuse_shared(database, sink)
             refuse_nested(database, sink)
             if not dry_run:
                 claim(sink, database.id())
@@ -56,7 +57,8 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
                 refuse_foreign(sink, database.id())
             refuse_other_name(database, sink, sinks, dry_run=dry_run)
             refuse_went_back(database, sink)
-            _refuse_orphans(database, sink)
+            if isinstance(sink.output, MayBeRolledBack):
+                _refuse_orphans(database, sink)
             answered.append((sink, sink.ledger.records(own=False, above=recent)))
         except OF_ONE_SINK as error:
             silent.append((sink, error))
@@ -118,7 +120,8 @@ def check_for_attempt(database: ManifestDatabase, sink: Sink, manifest_id: int) 
     """Claim one target. Raises ``LakeConflict`` if it went back to an older state, or shows an attempt that the
     database does not know."""
     refuse_vanished(database, sink)
-    _refuse_shared(database, sink)
+    if sink.write_mode is WriteMode.APPEND:
+        _refuse_shared(database, sink)
     claim(sink, database.id())
     refuse_other_name(database, sink)
     refuse_went_back(database, sink)
@@ -325,8 +328,6 @@ def vanished(sink: Sink) -> LakeConflict:
 def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``SinkRefused`` if a sink would append to the target of another pipeline, as the database knows it: the
     target itself may no longer name its owner."""
-    if sink.write_mode is not WriteMode.APPEND:
-        return
     if others := database.targets.other_writers(sink.pipeline_name, sink.target):
         raise SinkRefused(
             f"pipeline {others[0]} writes to {sink.target} already; two pipelines would mix their output there",

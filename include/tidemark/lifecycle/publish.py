@@ -99,9 +99,13 @@ class Publisher:
         attempt = receipt.attempt
         wanted = [sink.name for sink in sinks] + list(failed)
         takes_back = [sink.name for sink in sinks if isinstance(sink.output, TakesBack)]
-        stored = self.database.attempts.receipts(manifest.id) if self.context.pipeline.transform else []
-        note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
-        self._refuse_appending_twice(manifest, receipt, sinks)
+        note = None
+        if self.context.pipeline.transform:
+            stored = self.database.attempts.receipts(manifest.id)
+            note = note_of(receipt, self.context.pipeline.fingerprint(), stored)
+        for sink in sinks:
+            if sink.write_mode is WriteMode.APPEND:
+                self._refuse_appending_twice(manifest, receipt, sink)
         if not self.database.attempts.store_receipt(receipt, asdict(receipt), wanted, takes_back, note):
             refuse_beyond_generation(self.pipeline_name, self.database, manifest.id)
             raise self.overtaken(manifest.id, attempt)
@@ -127,27 +131,22 @@ class Publisher:
         ending = Ending.PUBLISHED if moved else Ending.UNCHANGED
         return Outcome(manifest.id, attempt, ending, counts, note).noting(not_cleaned)
 
-    def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sinks: Sequence[Sink]) -> None:
+    def _refuse_appending_twice(self, manifest: Manifest, receipt: Receipt, sink: Sink) -> None:
         """Raise ``Blocked`` if a replay made other rows than a sink has appended: these would be appended, too. Nothing
         was put yet. You can allow that other rows follow those of the published attempt (``receipt.follows``)."""
-        for sink in sinks:
-            published = manifest.published(sink.name)
-            if (
-                sink.write_mode is not WriteMode.APPEND
-                or not published
-                or published.digest == receipt.digest(sink.name)
-            ):
-                continue
-            if receipt.follows.get(sink.name) != published.attempt:
-                raise Blocked(
-                    f"the replay made other rows than {sink.target} has of attempt {published.attempt}, and what was "
-                    "appended there cannot be taken back",
-                    next_step="nothing was published, in no sink; make the pipeline as it was; or append them behind "
-                    f"the others: tidemark replay {self.pipeline_name} --manifest {manifest.id} --append-again --why "
-                    "TEXT; or give the sink another target and name, replay, and then: "
-                    f"tidemark fill {self.pipeline_name} NAME --why TEXT",
-                    sink=sink.name,
-                )
+        published = manifest.published(sink.name)
+        if published is None or published.digest == receipt.digest(sink.name):
+            return
+        if receipt.follows.get(sink.name) != published.attempt:
+            raise Blocked(
+                f"the replay made other rows than {sink.target} has of attempt {published.attempt}, and what was "
+                "appended there cannot be taken back",
+                next_step="nothing was published, in no sink; make the pipeline as it was; or append them behind the "
+                f"others: tidemark replay {self.pipeline_name} --manifest {manifest.id} --append-again --why TEXT; or "
+                f"give the sink another target and name, replay, and then: tidemark fill {self.pipeline_name} NAME "
+                "--why TEXT",
+                sink=sink.name,
+            )
 
     def _discard_unpublished(self, manifest: Manifest, attempt: int, sinks: Sequence[Sink]) -> None:
         for stored in self.database.attempts.receipts(manifest.id):
@@ -173,7 +172,8 @@ class Publisher:
                 self._fence(manifest.id, attempt, sink)
 
             try:
-                wait_for_turn(self.context, sink, manifest, fence)
+                if sink.write_mode is WriteMode.APPEND:
+                    wait_for_turn(self.context, sink, manifest, fence)
                 # Again, because Spark may have run for hours, and the new position of the target would hide it later.
                 refuse_went_back(self.database, sink)
                 self._pin_target(sink)

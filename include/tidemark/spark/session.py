@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -265,26 +265,36 @@ def _session(master: str, settings: Mapping[str, str], log: Path | None) -> Spar
     for name, value in settings.items():
         builder = builder.config(name, value)
     size = size_of(log)
+    try:
+        with _expecting_room() if master == YARN else nullcontext():
+            session = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise not_started(error, master, log, written_since(log, size)) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextmanager
+def _expecting_room() -> Iterator[None]:
+    """Raise ``Unavailable`` if YARN starts no application master in time: Spark waits without limit until a queue has
+    room for it."""
     too_late = threading.Event()
     timer = threading.Timer(ADMITTED_S, _end_jvm, [too_late])
     timer.daemon = True
-    if master == YARN:  # Spark waits without limit until a queue has room for its application master
-        timer.start()
+    timer.start()
     try:
-        session = builder.getOrCreate()
+        yield
     except (PySparkException, Py4JError, OSError) as error:
         if too_late.is_set():
             raise Unavailable(
                 f"YARN had no room for an application within {ADMITTED_S:.0f} s",
                 next_step="yarn application -list shows what its queue runs; the queue needs room for "
                 "spark.yarn.am.memory. Nothing was read",
-                master=master,
+                master=YARN,
             ) from error
-        raise not_started(error, master, log, written_since(log, size)) from error
+        raise
     finally:
         timer.cancel()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def _end_jvm(too_late: threading.Event) -> None:
