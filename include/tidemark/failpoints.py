@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +96,11 @@ def _claimed(armed: _Armed) -> bool:
 
 def failpoint(name: str) -> None:
     """Die, stop, raise or wait here if the environment says so; ``WorkFailed`` for the action ``raise``."""
-    if VARIABLE not in os.environ:
-        return
+    if VARIABLE in os.environ:
+        _reach(name)
+
+
+def _reach(name: str) -> None:
     armed = _armed()
     if armed is None or armed.name != name:
         return
@@ -116,9 +119,13 @@ def failpoint(name: str) -> None:
             time.sleep(float(hang.removeprefix("hang:")))
 
 
-@contextmanager
-def watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
+def watching(name: str, reached: Callable[[], bool]) -> AbstractContextManager[None]:
     """Hit a failpoint from a second thread as soon as ``reached()`` is true, while the block runs."""
+    return _watching(name, reached) if VARIABLE in os.environ else nullcontext()
+
+
+@contextmanager
+def _watching(name: str, reached: Callable[[], bool]) -> Iterator[None]:
     armed = _armed()
     if armed is None or armed.name != name:
         yield

@@ -171,11 +171,12 @@ def plan(
                 notes.append(f"{state.at.name}: the topic is back with its old id, reading goes on at offset "
                              f"{covered}; offsets that were given up stay lost")  # fmt: skip
             anchors.append((state.at, covered))
-            if first_plan:
-                _refuse_unreached_start(state)
+            if first_plan and state.start_offset > state.last_stable:
+                raise _unreached_start(state)
         else:
             covered = chain.end
-            _refuse_truncated(pipeline_name, state, chain)
+            if state.log_end < covered or state.diverged is not None:
+                raise _truncated(pipeline_name, state, chain)
         # Skip what retention removed: refuse the plan, or record the offsets as lost.
         if state.log_start > covered:
             if on_data_loss is OnDataLoss.FAIL and (chain is not None or first_plan or state.at in ended):
@@ -253,38 +254,45 @@ def _refuse_changed_topics(
     chains: Sequence[Chain],
     clusters: tuple[str | None, str | None],
 ) -> None:
-    blocked = [chain for chain in chains if chain.blocked]
-    if blocked:
-        raise TopicChanged(
-            f"planning was refused before, and nobody has decided yet: {blocked[0].blocked}",
-            next_step="when what changed it is known, accept it: " + acceptance_of(pipeline_name, blocked[0]),
-            **blocked[0].at.context,
-        )
-    ids = {state.at.topic: state.at.topic_id for state in partitions}
+    for chain in chains:
+        if chain.blocked:
+            raise TopicChanged(
+                f"planning was refused before, and nobody has decided yet: {chain.blocked}",
+                next_step="when what changed it is known, accept it: " + acceptance_of(pipeline_name, chain),
+                **chain.at.context,
+            )
     seen = {state.at for state in partitions}
     for chain in chains:
-        now_id = ids.get(chain.at.topic)
-        if chain.at in seen:
-            continue
-        if now_id is None:
-            what = f"topic {chain.at.topic} no longer exists"
-        elif now_id != chain.at.topic_id:
-            what = another_topic(chain.at.topic, chain.at.topic_id, now_id, clusters)
-        else:
-            what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
-        cause = TopicChanged(
-            what,
-            next_step="nothing was planned; if this change is intended: "
-            + acceptance(pipeline_name, chain.at.topic, cut=None),
-            **chain.at.context,
-            end=chain.end,
-        )
-        raise Refused(cause, [Refusal(other.id, what) for other in chains if other.at.topic == chain.at.topic])
+        if chain.at not in seen:
+            ids = {state.at.topic: state.at.topic_id for state in partitions}
+            raise _gone(pipeline_name, chain, ids.get(chain.at.topic), chains, clusters)
 
 
-def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> None:
-    if state.log_end >= chain.end and state.diverged is None:
-        return
+def _gone(
+    pipeline_name: str,
+    chain: Chain,
+    now_id: str | None,
+    chains: Sequence[Chain],
+    clusters: tuple[str | None, str | None],
+) -> Refused:
+    """Return the error for a planned partition that the source does not have; ``now_id`` is the id of its topic."""
+    if now_id is None:
+        what = f"topic {chain.at.topic} no longer exists"
+    elif now_id != chain.at.topic_id:
+        what = another_topic(chain.at.topic, chain.at.topic_id, now_id, clusters)
+    else:
+        what = f"partition {chain.at.partition} of topic {chain.at.topic} no longer exists"
+    cause = TopicChanged(
+        what,
+        next_step="nothing was planned; if this change is intended: "
+        + acceptance(pipeline_name, chain.at.topic, cut=None),
+        **chain.at.context,
+        end=chain.end,
+    )
+    return Refused(cause, [Refusal(other.id, what) for other in chains if other.at.topic == chain.at.topic])
+
+
+def _truncated(pipeline_name: str, state: PartitionState, chain: Chain) -> Refused:
     generation_end = state.log_end if state.diverged is None else min(state.diverged, state.log_end)
     what = f"{state.at.name} was truncated"
     if state.log_end < chain.end:
@@ -301,7 +309,7 @@ def _refuse_truncated(pipeline_name: str, state: PartitionState, chain: Chain) -
         chain_end=chain.end,
         generation_end=generation_end,
     )
-    raise Refused(cause, [Refusal(chain.id, what, generation_end)])
+    return Refused(cause, [Refusal(chain.id, what, generation_end)])
 
 
 def another_topic(
@@ -331,18 +339,15 @@ def acceptance_of(pipeline_name: str, chain: Chain) -> str:
     return acceptance(pipeline_name, chain.at.topic, cut=cut)
 
 
-def _refuse_unreached_start(state: PartitionState) -> None:
-    """Raise ``PlanRefused`` if ``starting_offsets`` is past the last stable offset: records before it would be left
-    out."""
-    if state.start_offset <= state.last_stable:
-        return
+def _unreached_start(state: PartitionState) -> PlanRefused:
+    """Return the error if ``starting_offsets`` is past the last stable offset: records before it would be left out."""
     if state.start_offset <= state.log_end:
         why = "an open transaction holds back the records before that offset: plan again when it has ended"
     else:
         why = (
             "the topic was restored or created again since, or this is another topic's offset: correct starting_offsets"
         )
-    raise PlanRefused(
+    return PlanRefused(
         f"starting_offsets points to offset {state.start_offset} of {state.at.name}, past the last stable offset "
         f"{state.last_stable} (it ends at {state.log_end})",
         next_step=f"nothing was planned; {why}",

@@ -1,7 +1,7 @@
 """Opens what a command works with, while it works."""
 
 import getpass
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -98,19 +98,21 @@ def connections_of(*pipelines: Pipeline | Group) -> AbstractContextManager[None]
 
 
 def _connections(named: Collection[str], limit: float) -> AbstractContextManager[None]:
+    lacking = [conn_id for conn_id in sorted(named) if _is_missing(conn_id)]
+    return put_in_environment(_from_airflow(lacking, limit) if lacking else {})
+
+
+def _from_airflow(lacking: Sequence[str], limit: float) -> Mapping[str, Mapping[str, Any]]:
     """Ask Airflow only if this shell is set up for it, for ``limit`` seconds at most. Notes say which Airflow answered,
     and which connections are still missing.
     """
-    lacking = [conn_id for conn_id in sorted(named) if _is_missing(conn_id)]
-    if not lacking:
-        return put_in_environment({})
     configured = shell.configuration()
     if configured is None:
         log.note(
             f"warning: connection {', '.join(lacking)} is not in the environment, and this shell is set up for no "
             f"Airflow: {shell.SET_UP}"
         )
-        return put_in_environment({})
+        return {}
     stored: Mapping[str, Mapping[str, Any]] = {}
     try:
         stored = shell.connections(configured, lacking, limit=limit)
@@ -125,7 +127,7 @@ def _connections(named: Collection[str], limit: float) -> AbstractContextManager
                 f"warning: connection {missing} is not in the environment, and not in the Airflow of this shell "
                 f"({shell.named(configured)})"
             )
-    return put_in_environment(stored)
+    return stored
 
 
 def _is_missing(conn_id: str) -> bool:

@@ -64,19 +64,23 @@ def _open(dsn: str) -> Session:
             next_step="write it as postgresql://user:password@host:port/database",
         ) from wrong
     except psycopg.OperationalError as refused:
-        if postgres_errors.is_refused(refused, dsn):
-            raise AccessDenied(
-                f"the manifest database refuses this client: {message_of(refused)}",
-                next_step=f"{from_environment(dsn)}correct user, password and database of TIDEMARK_DB, or give the "
-                "user the right to connect; nothing was changed",
-                database=describe(dsn),
-            ) from refused
-        raise Unavailable(
-            f"the manifest database cannot be reached: {message_of(refused)}",
-            next_step=f"{from_environment(dsn)}check that it runs and has connections left, and host and port of "
-            "TIDEMARK_DB; nothing was changed",
+        raise _not_opened(refused, dsn) from refused
+
+
+def _not_opened(refused: psycopg.OperationalError, dsn: str) -> TidemarkError:
+    if postgres_errors.is_refused(refused, dsn):
+        return AccessDenied(
+            f"the manifest database refuses this client: {message_of(refused)}",
+            next_step=f"{from_environment(dsn)}correct user, password and database of TIDEMARK_DB, or give the user "
+            "the right to connect; nothing was changed",
             database=describe(dsn),
-        ) from refused
+        )
+    return Unavailable(
+        f"the manifest database cannot be reached: {message_of(refused)}",
+        next_step=f"{from_environment(dsn)}check that it runs and has connections left, and host and port of "
+        "TIDEMARK_DB; nothing was changed",
+        database=describe(dsn),
+    )
 
 
 def describe(dsn: str) -> str:

@@ -46,15 +46,17 @@ def _check_range(pipeline: Pipeline, source: Source, manifest: Manifest, covered
             next_step="nothing is published; the reader returned records twice or outside the range, please report it",
             **covered.context,
         )
-    invisible = covered.span - count.read
-    if invisible == 0:
-        return
+    if count.read < covered.span:
+        _check_gaps(pipeline, source, manifest, covered, count)
+
+
+def _check_gaps(pipeline: Pipeline, source: Source, manifest: Manifest, covered: Range, count: PartitionCount) -> None:
     gaps = [f"[{start},{end})" for start, end in count.gaps]
     named = ", ".join(gaps[:NAMED_GAPS]) + (" .." if len(gaps) > NAMED_GAPS else "")
     match pipeline.source.gaps:
         case Gaps.NONE:
             raise Blocked(
-                f"{invisible:,} offsets hold no record a reader may see: {named}",
+                f"{covered.span - count.read:,} offsets hold no record a reader may see: {named}",
                 next_step=f"{pipeline.source.gaps_advice} under source.{pipeline.source.kind}, then: "
                 f"tidemark retry {pipeline.name} --manifest {manifest.id}",
                 **covered.context,

@@ -50,17 +50,13 @@ def _after(ended: Mapping[int, int], generations: Sequence[Generation], unseen: 
     )
 
 
-def covering_manifests(
-    context: Context, planned: Plan, chains: Sequence[Chain], begin: Begins | None, *, by_time: bool
-) -> list[int]:
+def covering_manifests(context: Context, planned: Plan, chains: Sequence[Chain], begin: Begins | None) -> list[int]:
     """Return the manifests of other runs that hold what a new run stands for; for a run by hand only unfinished ones.
 
     If a run by hand plans nothing, also return the manifests with its last offsets, so that you see what covers it.
     ``chains`` are those of the plan, also the new ones. Must be called before the ranges of the run are stored.
     """
     database = context.database
-    if planned.slices and not by_time and begin is None:
-        return []
     logs = generations_of(database, chains)
     if begin is not None:
         starts = {chain.at: begin.get(chain.at, chain.anchor) for chain in chains}

@@ -81,37 +81,42 @@ def refuse_unlike(pipeline: Pipeline, sinks: Sequence[KnownSink]) -> None:
                 sink=sink.name,
             )
     for settings in pipeline.sinks:
-        if settings.name not in known:
-            _refuse_known_target(pipeline, settings, current)
+        for sink in current if settings.name not in known else ():
+            _refuse_known_target(pipeline, settings, sink)
     for settings in pipeline.sinks:
-        if settings.name in known:
-            _refuse_changed(pipeline, settings, known[settings.name])
+        before = known.get(settings.name)
+        if before is not None and _is_changed(before, settings):
+            raise _changed(pipeline, settings, before)
 
 
-def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, known: Sequence[KnownSink]) -> None:
-    for sink in known:
-        if sink.target == settings.target:
-            raise ConfigurationError(
-                f"sink {settings.name} writes to {sink.target}, which is known as sink {sink.name}",
-                next_step=f"if that is its new name: tidemark rename sink {pipeline.name} {sink.name} {settings.name} "
-                f"--why TEXT; else set the name back to {sink.name}",
-                pipeline=pipeline.name,
-                sink=settings.name,
-            )
-        if settings.meets_target(sink.target):
-            raise ConfigurationError(
-                f"the targets of two sinks overlap: {settings.name} would write to {settings.target}, and {sink.name} "
-                f"is known to write to {sink.target}",
-                next_step=f"give {settings.name} a target of its own; or take {sink.name} out of the pipeline file and "
-                f"give it up: tidemark retire sink {pipeline.name} {sink.name} --why TEXT",
-                pipeline=pipeline.name,
-                sink=settings.name,
-            )
-
-
-def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink) -> None:
-    if known.retired_at is not None:
+def _refuse_known_target(pipeline: Pipeline, settings: SinkSettings, sink: KnownSink) -> None:
+    if sink.target == settings.target:
         raise ConfigurationError(
+            f"sink {settings.name} writes to {sink.target}, which is known as sink {sink.name}",
+            next_step=f"if that is its new name: tidemark rename sink {pipeline.name} {sink.name} {settings.name} "
+            f"--why TEXT; else set the name back to {sink.name}",
+            pipeline=pipeline.name,
+            sink=settings.name,
+        )
+    if settings.meets_target(sink.target):
+        raise ConfigurationError(
+            f"the targets of two sinks overlap: {settings.name} would write to {settings.target}, and {sink.name} is "
+            f"known to write to {sink.target}",
+            next_step=f"give {settings.name} a target of its own; or take {sink.name} out of the pipeline file and "
+            f"give it up: tidemark retire sink {pipeline.name} {sink.name} --why TEXT",
+            pipeline=pipeline.name,
+            sink=settings.name,
+        )
+
+
+def _is_changed(known: KnownSink, settings: SinkSettings) -> bool:
+    return known.retired_at is not None or (known.target, known.row_order) != (settings.target, settings.row_order())
+
+
+def _changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink) -> ConfigurationError:
+    """Return the error for a sink that was retired, or has another target than before, or another order of rows."""
+    if known.retired_at is not None:
+        return ConfigurationError(
             f"the pipeline file names sink {known.name}, which was retired on {known.retired_at:%Y-%m-%d}: what was "
             "published under this name no longer counts",
             next_step=f"give the sink another name; then: tidemark fill {pipeline.name} NAME --why TEXT",
@@ -119,20 +124,19 @@ def _refuse_changed(pipeline: Pipeline, settings: SinkSettings, known: KnownSink
             sink=known.name,
         )
     if known.target != settings.target:
-        raise ConfigurationError(
+        return ConfigurationError(
             f"sink {known.name} was planned into {known.target}, the pipeline file now says {settings.target}",
             next_step="set it back (relative roots start at TIDEMARK_HOME); or give the sink at the new target a name "
             f"of its own, which tidemark fill {pipeline.name} NAME --why TEXT then fills",
             pipeline=pipeline.name,
             sink=known.name,
         )
-    if known.row_order != settings.row_order():
-        before, now = (f"by {name}" if name else "by their offsets" for name in (known.row_order, settings.row_order()))
-        raise ConfigurationError(
-            f"sink {known.name} has ordered the rows of a key {before}, the pipeline file now orders them {now}: older "
-            "rows, which the table no longer has, might be the newest ones by the new order",
-            next_step="set order_by back; or give a sink with the other order a name and a table of its own, which "
-            f"tidemark fill {pipeline.name} NAME --why TEXT then fills",
-            pipeline=pipeline.name,
-            sink=known.name,
-        )
+    before, now = (f"by {name}" if name else "by their offsets" for name in (known.row_order, settings.row_order()))
+    return ConfigurationError(
+        f"sink {known.name} has ordered the rows of a key {before}, the pipeline file now orders them {now}: older "
+        "rows, which the table no longer has, might be the newest ones by the new order",
+        next_step="set order_by back; or give a sink with the other order a name and a table of its own, which "
+        f"tidemark fill {pipeline.name} NAME --why TEXT then fills",
+        pipeline=pipeline.name,
+        sink=known.name,
+    )

@@ -426,7 +426,9 @@ def _store(
     lost = [(ids[range_.at], range_.start, range_.end, None) for range_ in planned.lost]
     database.ranges.insert(RangeKind.LOST, lost)
     # Find what covers the run before its own manifests exist, then insert the run with its manifests and their ranges.
-    covered_by = covering.covering_manifests(context, planned, every, asked.begin, by_time=tick.cut_at is not None)
+    covered_by: list[int] = []
+    if not planned.slices or tick.cut_at is not None or asked.begin is not None:  # else for what it plans alone
+        covered_by = covering.covering_manifests(context, planned, every, asked.begin)
     if tick.kind is RunKind.BACKFILL and not planned.slices and not covered_by:
         _refuse_before_logs(context, planned, chains)
     run_id = database.runs.insert(

@@ -393,10 +393,11 @@ def refuse_other_name(
 def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
     """Raise ``TopicChanged`` if a manifest has offsets above the known end of its log generation: the records there now
     belong to a later one."""
-    rows = database.ranges.beyond_generation(manifest_id)
-    if not rows:
-        return
-    row = rows[0]
+    for row in database.ranges.beyond_generation(manifest_id):
+        raise _beyond_generation(pipeline_name, manifest_id, row)
+
+
+def _beyond_generation(pipeline_name: str, manifest_id: int, row: Row) -> TopicChanged:
     if row["noticed"]:
         next_step = (
             "nothing of this attempt is published, what was published before stays; to accept the truncation: "
@@ -407,7 +408,7 @@ def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, man
             "what is published of it stays; when a sink lacks it, accept that with tidemark accept damage "
             f"{pipeline_name} --manifest {manifest_id} --why TEXT, then finish it with tidemark retry {pipeline_name}"
         )
-    raise TopicChanged(
+    return TopicChanged(
         f"the log that it was planned on ended at {row['generation_end']}; its offsets above that hold other records "
         "now",
         next_step=next_step,

@@ -4,6 +4,7 @@ refused, because it would read its topics from the first record on."""
 from collections.abc import Sequence
 
 from tidemark.database.client import ManifestDatabase
+from tidemark.database.statements import Row
 from tidemark.errors import ConfigurationError, PlanRefused
 from tidemark.pipeline.each_topic import split_name
 from tidemark.pipeline.folders import stream_folders
@@ -14,25 +15,29 @@ def refuse_renamed(pipeline_name: str, database: ManifestDatabase) -> None:
     """Raise ``ConfigurationError`` for the former name of a pipeline, and for a pipeline whose targets still have its
     former name."""
     for row in database.pipelines.former_names(pipeline_name):
-        old, new = row["name"], row["pipeline"]
-        if old == pipeline_name:
-            topic = split_name(old)[1]
-            other = f"name it {new}; if it is another one, give it another name: a name is never used twice"
-            as_member = (
-                f"leave it out of the group, each_topic: {{{topic}: false}}; or, to have it as a member again, remove "
-                f"the file of {new}, then: tidemark rename pipeline {new} {old} --why TEXT"
-            )
-            raise ConfigurationError(
-                f"the pipeline was renamed on {row['until']:%Y-%m-%d}: it is {new} now",
-                next_step=other if topic is None else as_member,
-                pipeline=pipeline_name,
-            )
+        if row["name"] == pipeline_name:
+            raise _has_another_name(row)
         if row["in_targets"]:
             raise ConfigurationError(
-                f"the pipeline is being renamed from {old}, and its targets still have the old name",
-                next_step=f"end it: tidemark rename pipeline {old} {new} --why TEXT",
+                f"the pipeline is being renamed from {row['name']}, and its targets still have the old name",
+                next_step=f"end it: tidemark rename pipeline {row['name']} {row['pipeline']} --why TEXT",
                 pipeline=pipeline_name,
             )
+
+
+def _has_another_name(row: Row) -> ConfigurationError:
+    old, new = row["name"], row["pipeline"]
+    topic = split_name(old)[1]
+    other = f"name it {new}; if it is another one, give it another name: a name is never used twice"
+    as_member = (
+        f"leave it out of the group, each_topic: {{{topic}: false}}; or, to have it as a member again, remove the file "
+        f"of {new}, then: tidemark rename pipeline {new} {old} --why TEXT"
+    )
+    return ConfigurationError(
+        f"the pipeline was renamed on {row['until']:%Y-%m-%d}: it is {new} now",
+        next_step=other if topic is None else as_member,
+        pipeline=old,
+    )
 
 
 def refuse_looks_renamed(pipeline: Pipeline, database: ManifestDatabase) -> None:

@@ -192,45 +192,51 @@ class Source(ABC):
         places, _ = self.partitions(sorted({covered.at.topic for covered in ranges}))
         ids = {place.topic: place.topic_id for place in places}
         for covered in ranges:
-            topic, now_id = covered.at.topic, ids.get(covered.at.topic)
-            if now_id != covered.at.topic_id:
-                changed = f"was recreated, or is of another cluster: planned on id {covered.at.topic_id}, now {now_id}"
-                raise TopicChanged(
-                    f"topic {topic} {changed if now_id else 'no longer exists'}",
-                    next_step="nothing of this attempt is published; check first that the pipeline file names the "
-                    "right cluster, which may still have the records; if the topic was recreated on purpose: "
-                    f"{acceptance(self.pipeline_name, topic, cut=None)}, then tidemark retry {self.pipeline_name}",
-                    pipeline=self.pipeline_name,
-                    manifest=manifest_id,
-                    topic=topic,
-                    partition=covered.at.partition,
-                    offsets=f"[{covered.start},{covered.end})",
-                )
+            if ids.get(covered.at.topic) != covered.at.topic_id:
+                raise self._topic_changed(manifest_id, covered, ids.get(covered.at.topic))
         if before_reading:
             self.refuse_lost(manifest_id, ranges)
+
+    def _topic_changed(self, manifest_id: int, covered: Range, now_id: str | None) -> TopicChanged:
+        topic = covered.at.topic
+        changed = f"was recreated, or is of another cluster: planned on id {covered.at.topic_id}, now {now_id}"
+        return TopicChanged(
+            f"topic {topic} {changed if now_id else 'no longer exists'}",
+            next_step="nothing of this attempt is published; check first that the pipeline file names the right "
+            "cluster, which may still have the records; if the topic was recreated on purpose: "
+            f"{acceptance(self.pipeline_name, topic, cut=None)}, then tidemark retry {self.pipeline_name}",
+            **self._context(manifest_id, covered),
+        )
+
+    def _context(self, manifest_id: int, covered: Range) -> dict[str, object]:
+        return {
+            "pipeline": self.pipeline_name, "manifest": manifest_id, "topic": covered.at.topic,
+            "partition": covered.at.partition, "offsets": f"[{covered.start},{covered.end})",
+        }  # fmt: skip
 
     def refuse_lost(self, manifest_id: int, ranges: Sequence[Range]) -> None:
         """Raise ``DataLost`` if retention took offsets of the ranges, ``Unavailable`` if a log ends before its range
         does."""
         bounds = self.bounds([covered.at for covered in ranges])
         for covered in ranges:
-            bound = bounds[covered.at]
-            context: dict[str, object] = {
-                "pipeline": self.pipeline_name, "manifest": manifest_id, "topic": covered.at.topic,
-                "partition": covered.at.partition, "offsets": f"[{covered.start},{covered.end})",
-            }  # fmt: skip
-            if bound.log_start > covered.start:
-                raise DataLost(
-                    f"retention took offsets [{covered.start}, {min(bound.log_start, covered.end)}) of "
-                    f"{covered.at.topic}-{covered.at.partition} before they were read",
-                    next_step="restore the topic, or give up what is not published: "
-                    f"tidemark accept loss {self.pipeline_name} --why TEXT; what is published stays",
-                    **context,
-                )
-            if bound.last_stable < covered.end:
-                raise Unavailable(
-                    f"the last stable offset of {covered.at.topic}-{covered.at.partition} is {bound.last_stable}, "
-                    f"but the range ends at {covered.end}: its log was cut, or a replica lags",
-                    next_step=f"try again; if it repeats: tidemark lag {self.pipeline_name}",
-                    **context,
-                )
+            if bounds[covered.at].log_start > covered.start:
+                raise self._lost(manifest_id, covered, bounds[covered.at].log_start)
+            if bounds[covered.at].last_stable < covered.end:
+                raise self._ends_early(manifest_id, covered, bounds[covered.at].last_stable)
+
+    def _lost(self, manifest_id: int, covered: Range, log_start: int) -> DataLost:
+        return DataLost(
+            f"retention took offsets [{covered.start}, {min(log_start, covered.end)}) of {covered.at.name} before they "
+            "were read",
+            next_step="restore the topic, or give up what is not published: "
+            f"tidemark accept loss {self.pipeline_name} --why TEXT; what is published stays",
+            **self._context(manifest_id, covered),
+        )
+
+    def _ends_early(self, manifest_id: int, covered: Range, last_stable: int) -> Unavailable:
+        return Unavailable(
+            f"the last stable offset of {covered.at.name} is {last_stable}, but the range ends at {covered.end}: its "
+            "log was cut, or a replica lags",
+            next_step=f"try again; if it repeats: tidemark lag {self.pipeline_name}",
+            **self._context(manifest_id, covered),
+        )
