@@ -294,9 +294,11 @@ class DecodeSettings(Section):
             return _second_column(HEADERS_COLUMN, HEADERS_COLUMN)
         if self.of_key is None:
             return self._problem_with_tombstones(values) if values else None
-        if not self.of_key.is_known():
-            return None
-        fields = self.of_key.field_types()
+        return self._problem_with_key(values, self.of_key.field_types()) if self.of_key.is_known() else None
+
+    def _problem_with_key(self, values: Mapping[str, str] | None, fields: Mapping[str, str]) -> str | None:
+        """Return why the fields of the key do not fit the value or the tombstones; ``values``: its fields, if they are
+        known."""
         keys = {key_column(name): name for name in fields}
         names = {folded(name): name for name in values or {}}
         if (twin := next((name for name in sorted(keys) if folded(name) in names), None)) is not None:

@@ -20,15 +20,12 @@ from tidemark.planner import Chain, Plan
 Begins = Mapping[TopicPartition, int | None]
 
 
-def begins(context: Context, kind: RunKind, since: datetime | None, chains: Sequence[Chain]) -> Begins | None:
+def begins(context: Context, kind: RunKind, since: datetime, chains: Sequence[Chain]) -> Begins:
     """Return the offset where an interval begins in the log of each chain; None for a log without records since then.
 
     An interval begins where the run before it ended, so that no offset lies between two intervals. If no such run is
-    planned yet, ask the source: that run, planned later, will end there or later. Return None without ``since``: the
-    run has no begin.
+    planned yet, ask the source: that run, planned later, will end there or later.
     """
-    if since is None:
-        return None
     database, pipeline_name = context.database, context.pipeline_name
     ended = database.runs.ends_of_schedule(pipeline_name, since) if kind is RunKind.SCHEDULED else {}
     ended = ended or database.runs.ends_of_cut(pipeline_name, since)

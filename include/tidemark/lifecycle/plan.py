@@ -186,7 +186,9 @@ def _ask(context: Context, tick: Tick, *, dry_run: bool) -> _Asked:
     max_span, span_starts = pipeline.source.slice.max_span, planner.SpanStarts()
     if max_span is not None:
         span_starts = spans.span_starts(context, states, chains, max_span, first_plan=first_plan)
-    begin = covering.begins(context, tick.kind, tick.since, [chain for chain in chains if chain.at in seen])
+    begin = None
+    if tick.since is not None:
+        begin = covering.begins(context, tick.kind, tick.since, [chain for chain in chains if chain.at in seen])
     transactions = _open_transactions(context, states, asked_at)
     held_back = tuple(transaction.described(asked_at) for _, transaction in sorted(transactions.items()))
     return _Asked(

@@ -83,7 +83,7 @@ def check_expectations_of_file(expect: Sequence[Expectation], rows: RowSettings 
         if each.shown in names:
             raise wrong_at(index, f'is the second expectation called "{each.shown}": give it a name of its own')
         names.add(each.shown)
-    if rows is not None and expect:
+    if rows is not None:
         _check_conditions(expect, rows.arrow_schema())
 
 

@@ -287,7 +287,8 @@ class _Pass:
         when = when.filter(rows.stays(unmet)) if unmet else when
         # Write the remaining rows, and all records that were taken out as dead letters.
         self._write(rows.without(unmet), when)
-        self._write_dead_letters(batch, sorted((*decoded.errors, *errors, *misplaced, *unfit, *unmet)))
+        if taken_out := sorted((*decoded.errors, *errors, *misplaced, *unfit, *unmet)):
+            self._write_dead_letters(batch, taken_out)
         self._count("decoded", readable.metadata)
         if decoded.unknown is not None:
             self._count_unknown(batch, decoded.unknown)
@@ -364,8 +365,6 @@ class _Pass:
         self._count("exploded", rows.further())
 
     def _write_dead_letters(self, batch: pa.RecordBatch, errors: list[BadRecord]) -> None:
-        if not errors:
-            return
         at = pa.array([bad.index for bad in errors], pa.int64())
         metadata = self._metadata(batch).take(at)
         value = batch.column("value").take(at).cast(pa.binary())
