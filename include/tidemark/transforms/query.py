@@ -42,7 +42,7 @@ class Query:
         self._statement = prepared(self._connection, self._text, given)
         empty = pa.schema([pa.field(name, kind) for name, kind in _METADATA_TYPES.items()] + list(given)).empty_table()
         try:
-            made, kinds = self._run(empty).schema, self._types(empty)
+            made, kinds = self._described(empty)
         except duckdb.Error as error:
             what = f"it does not fit the columns: {str(error).strip().splitlines()[0]}"
             raise ConfigurationError(what, next_step=f"the columns are: {', '.join(given.names)}") from None
@@ -89,10 +89,11 @@ class Query:
         columns = [_joined(made.column(at).chunks, kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=made.schema.names)
 
-    def _types(self, rows: pa.Table) -> list[DuckDBPyType]:
-        """Return DuckDB's types of the columns that ``_run`` returns."""
+    def _described(self, rows: pa.Table) -> tuple[pa.Schema, list[DuckDBPyType]]:
+        """Return the columns that ``_run`` returns, in Arrow's and in DuckDB's types."""
         with as_view(self._connection, rows):
-            return list(self._connection.sql(self._statement.text).types)
+            relation = self._connection.sql(self._statement.text)
+            return relation.to_arrow_table().schema, list(relation.types)
 
     def _run(self, rows: pa.Table) -> pa.Table:
         with as_view(self._connection, rows):
