@@ -1,5 +1,7 @@
 """The lake of a schedule as a reader sees it. It reads files by itself, without Tidemark's storage."""
 
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,8 +19,8 @@ class Lake(Protocol):
 
     def content(self, key: str) -> bytes: ...
 
-    def state(self, key: str) -> object | None:
-        """A value that changes with the file; None when there is no file."""
+    def states(self, keys: Collection[str]) -> dict[str, object]:
+        """A value for each of these files that changes with it; a file that is missing has none."""
         ...
 
     def staged(self) -> list[str]:
@@ -40,12 +42,13 @@ class FolderLake:
     def content(self, key: str) -> bytes:
         return (self.root / key).read_bytes()
 
-    def state(self, key: str) -> object | None:
-        try:
-            status = (self.root / key).stat()
-        except FileNotFoundError:
-            return None
-        return key, status.st_ino, status.st_size, status.st_mtime_ns
+    def states(self, keys: Collection[str]) -> dict[str, object]:
+        states: dict[str, object] = {}
+        for key in keys:
+            with suppress(FileNotFoundError):
+                status = (self.root / key).stat()
+                states[key] = status.st_ino, status.st_size, status.st_mtime_ns
+        return states
 
     def staged(self) -> list[str]:
         return [str(path.relative_to(self.root)) for path in self.root.glob("_staging/*/*")]
@@ -59,6 +62,11 @@ class BucketLake(Prefix):
 
     def files(self, below: str = "") -> list[str]:
         return self.keys(below)
+
+    def states(self, keys: Collection[str]) -> dict[str, object]:
+        """By one request: an object that was replaced has another ETag, or another time."""
+        entries = self.listed() if keys else {}
+        return {key: (entries[key]["ETag"], entries[key]["LastModified"]) for key in keys if key in entries}
 
     def staged(self) -> list[str]:
         return self.keys("_staging/")

@@ -111,6 +111,7 @@ class ModelWorld:
         self.others: list[OtherSink] = []
         self.begun: dict[str, datetime] = {}  # when the first planner of a run key began
         self.staged: dict[tuple[int, int], dict[tuple[str, int, int], int]] = {}  # by manifest and attempt: serials
+        self.files: dict[str, Pipeline] = {}  # pipeline files that were checked, by their content
         self.puts = 0  # how often a process, well or not, has come out of the ``put`` of another sink
         if settings.second == "files":
             self.lakes["lake2"] = FolderLake(self.folder / "lake2")
@@ -164,7 +165,10 @@ class ModelWorld:
             "sinks": self.entries(),
             "expect": [EXPECT] if settings.expects and not self.schema else [],
         }
-        return Pipeline.model_validate(raw, context=LoadContext(self.folder, self.folder))
+        text = repr(raw)
+        if text not in self.files:
+            self.files[text] = Pipeline.model_validate(raw, context=LoadContext(self.folder, self.folder))
+        return self.files[text]
 
     def entries(self) -> list[dict[str, Any]]:
         """``sinks`` of the pipeline file."""

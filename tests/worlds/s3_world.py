@@ -2,10 +2,10 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import pytest
-from botocore.exceptions import ClientError
 from click.testing import Result
 
 from sandbox.services.s3 import REGION, VARIABLES, Bucket
@@ -39,11 +39,15 @@ class Prefix:
 
     def etags(self, below: str = "") -> dict[str, str]:
         """The ETag, which is another one for other bytes, by key."""
+        return {key: entry["ETag"] for key, entry in self.listed(below).items()}
+
+    def listed(self, below: str = "") -> dict[str, dict[str, Any]]:
+        """What the bucket lists of each object, by key."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket.name, Prefix=self._key(below)
         )
         entries = (entry for page in pages for entry in page.get("Contents", ()))
-        return {entry["Key"].removeprefix(f"{self._prefix}/"): entry["ETag"] for entry in entries}
+        return {entry["Key"].removeprefix(f"{self._prefix}/"): entry for entry in entries}
 
     def content(self, key: str) -> bytes:
         content: bytes = self._client.get_object(Bucket=self._bucket.name, Key=self._key(key))["Body"].read()
@@ -59,16 +63,6 @@ class Prefix:
 
     def remove(self, key: str) -> None:
         self._client.delete_object(Bucket=self._bucket.name, Key=self._key(key))
-
-    def state(self, key: str) -> object | None:
-        """A value that changes with the object; None when there is no object."""
-        try:
-            head = self._client.head_object(Bucket=self._bucket.name, Key=self._key(key))
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
-                raise
-            return None
-        return key, head["ETag"], head["LastModified"]
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}"
