@@ -21,7 +21,7 @@ help:
 ##   make setup   only the virtual environment and the jars (PYTHON=.. names another Python 3.11)
 ##   make unit    the tests that need no service, about a minute (make test-all has the longest of them)
 ##   make test    the core's main road, every kind of source, decoder and sink, and one kill of each sink, on real
-##                services; about 7 minutes on 2 cores
+##                services; about 6 minutes on 2 cores
 ##   make test-ci   as CI: make test, and each other test with its first parameters, but not those of tests/long.txt;
 ##                  about 30 minutes (test-more: without what make test runs)
 ##   make test-all  all tests but those of test-faults, an hour: before each merge and release

@@ -99,6 +99,7 @@ def mover(tmp_path: Path, database: str, broker: Broker, spark_jars: Path) -> It
         "AIRFLOW_CONN_KAFKA_DEFAULT": f"kafka://{broker.bootstrap_servers}",
         "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "PYSPARK_PYTHON": sys.executable,
+        "PYTHONWARNINGS": "ignore:PySpark does not yet fully support pandas:FutureWarning",  # PySpark 4.2
     }
     (tmp_path / "pipelines").mkdir()
     broker.create_topic("orders", 2, {"retention.ms": "-1"})
