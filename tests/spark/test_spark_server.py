@@ -76,12 +76,14 @@ def remote(server: SparkServer) -> dict[str, str]:
 def test_a_server_makes_of_an_order_what_the_tests_without_spark_make_of_it(
     spark_server: SparkServer, make_world: MakeWorld, tmp_path: Path
 ) -> None:
-    world = make_world(partitions=3, settings={"kafka": {"gaps": "transactions", "slice": {"max_records": 500}}})
+    kafka = {"gaps": "transactions", "slice": {"max_records": 500}}
+    world = make_world(partitions=3, settings={"kafka": kafka, "spark": {"records_per_task": 30}})
     world.produce(60, bad_every=7)
     world.send(b"\xff\x00", b"", None, key=b"k\x00", headers=[("a", b"1"), ("a", None), ("b", b"")])
     world.transact('{"n": 1, "at": "2024-03-01T00:00:00Z"}', "{", commit=True)
     world.transact('{"n": 2, "at": "2024-03-01T00:00:00Z"}', "{", commit=False, partition=1)
     made = order(world)
+    assert sorted(map(len, made.tasks)) == [1, 2]  # ranges of each task of Spark
     [sink] = made.sinks
     elsewhere = replace(made, sinks=(replace(sink, options={**sink.options, "root": str(tmp_path / "other")}),))
     there, here = on(spark_server, world)(made), arrow_stage(elsewhere)

@@ -64,7 +64,8 @@ class KafkaReader:
             return self._frame(session, self._order.read)
         # Without this, since Spark 4.1, a union of frames with one partition each has one partition: one task for all.
         session.conf.set("spark.sql.unionOutputPartitioning", "false")
-        return reduce(DataFrame.unionAll, [self._frame(session, ranges).coalesce(1) for ranges in tasks])
+        frames = [self._frame(session, ranges).coalesce(1) for ranges in tasks]
+        return reduce(lambda some, more: some.union(more), frames)  # DataFrame.union is not that of a server's frames
 
     def _frame(self, session: SparkSession, ranges: tuple[Range, ...]) -> DataFrame:
         return (
