@@ -32,7 +32,7 @@ STEPS = {
     "plan: the transaction": ("tidemark.lifecycle.plan", "_store", "plan has failed"),
     "process: what is older": ("tidemark.cli.run", "older_unfinished", "manifest 2 of run"),
     "process: Spark": ("tidemark.cli.run", "LoggedStage", "manifest 2 of run"),
-    "process: the topics": ("tidemark.lifecycle.attempt", "refuse_undecoded", "manifest 2 of run"),
+    "process: the schema": ("tidemark.lifecycle.attempt", "pinned", "manifest 2 of run"),
     "process: the sinks": ("tidemark.lifecycle.attempt", "check_for_attempt", "manifest 2 of run"),
     "process: the number": ("tidemark.lifecycle.attempt", "start", "manifest 2 of run"),
     "process: the order": ("tidemark.lifecycle.attempt", "order_of", "manifest 2 of run"),
@@ -115,11 +115,11 @@ def test_a_run_like_no_other_tells_only_what_is_no_refusal_and_a_dry_run_nothing
 def test_what_fails_before_it_has_a_number_keeps_its_reason_until_an_attempt_begins(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a topic without a subject in the registry, which is found right after the topics are compared."""
+    """Such as a topic without a subject in the registry."""
     world.produce(10)
     refusal = ConfigurationError("the registry has no subject t-value", next_step="register it")
     with monkeypatch.context() as patched:
-        patched.setattr("tidemark.lifecycle.attempt.refuse_undecoded", _raises(refusal))
+        patched.setattr("tidemark.lifecycle.attempt.pinned", _raises(refusal))
         assert world.here("run", "demo").exit_code != 0
     manifest = world.manifests()[-1]
     assert (manifest["state"], manifest["attempt"]) == ("failed", 0)

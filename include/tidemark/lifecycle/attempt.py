@@ -97,9 +97,9 @@ def process(
         _refuse_done_before(manifest)
         replay = False
     refuse_undecoded(context.pipeline, sorted({part.at.topic for part in manifest.ranges}), manifest_id=manifest_id)
-    if context.pipeline.uses_registry():
-        schemas = _schemas(context, manifest_id)
-        context = replace(context, pipeline=pinned(context.pipeline, context.lookup, schemas, register=True))
+    context = replace(
+        context, pipeline=pinned(context.pipeline, context.lookup, _schemas(context, manifest_id), register=True)
+    )
     attempt = _Attempt(context, manifest, stage, replay=replay, allowed=allowed, deferral=deferral)
     try:
         return _ended_well(context, attempt.run())
@@ -118,8 +118,9 @@ def _ended_well(context: Context, outcome: Outcome) -> Outcome:
 def _schemas(context: Context, manifest_id: int) -> dict[str, Any]:
     """Return the registry schemas that attempts at a manifest used; if they differ, those of the newest attempt."""
     schemas: dict[str, Any] = {}
-    for stored in reversed(context.database.attempts.receipts(manifest_id)):
-        schemas |= stored.receipt.schemas
+    if context.pipeline.uses_registry():
+        for stored in reversed(context.database.attempts.receipts(manifest_id)):
+            schemas |= stored.receipt.schemas
     return schemas
 
 
@@ -303,8 +304,7 @@ class _Attempt:
         for sink in self.context.sinks:
             with self._keep_error_of(sink):
                 check_for_attempt(self.context.database, sink, self.manifest.id)
-                if sink.write_mode is WriteMode.APPEND:
-                    refuse_before_turn(self.context, sink, self.manifest)
+                refuse_before_turn(self.context, sink, self.manifest)
         self._without_error(self.context.sinks)
         self.number = start(self.context, self.manifest)
 

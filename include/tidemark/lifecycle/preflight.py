@@ -48,8 +48,7 @@ def check_for_plan(context: Context, *, dry_run: bool) -> list[str]:
     for sink in sinks:  # first the targets, then the database: it may get new manifests meanwhile
         try:
             refuse_vanished(database, sink)
-            if sink.write_mode is WriteMode.APPEND:
-                _refuse_shared(database, sink)
+            _refuse_shared(database, sink)
             refuse_nested(database, sink)
             if not dry_run:
                 claim(sink, database.id())
@@ -120,8 +119,7 @@ def check_for_attempt(database: ManifestDatabase, sink: Sink, manifest_id: int) 
     """Claim one target. Raises ``LakeConflict`` if it went back to an older state, or shows an attempt that the
     database does not know."""
     refuse_vanished(database, sink)
-    if sink.write_mode is WriteMode.APPEND:
-        _refuse_shared(database, sink)
+    _refuse_shared(database, sink)
     claim(sink, database.id())
     refuse_other_name(database, sink)
     refuse_went_back(database, sink)
@@ -328,6 +326,8 @@ def vanished(sink: Sink) -> LakeConflict:
 def _refuse_shared(database: ManifestDatabase, sink: Sink) -> None:
     """Raise ``SinkRefused`` if a sink would append to the target of another pipeline, as the database knows it: the
     target itself may no longer name its owner."""
+    if sink.write_mode is not WriteMode.APPEND:
+        return
     if others := database.targets.other_writers(sink.pipeline_name, sink.target):
         raise SinkRefused(
             f"pipeline {others[0]} writes to {sink.target} already; two pipelines would mix their output there",
@@ -393,8 +393,8 @@ def refuse_other_name(
 def refuse_beyond_generation(pipeline_name: str, database: ManifestDatabase, manifest_id: int) -> None:
     """Raise ``TopicChanged`` if a manifest has offsets above the known end of its log generation: the records there now
     belong to a later one."""
-    for row in database.ranges.beyond_generation(manifest_id):
-        raise _beyond_generation(pipeline_name, manifest_id, row)
+    if rows := database.ranges.beyond_generation(manifest_id):
+        raise _beyond_generation(pipeline_name, manifest_id, rows[0])
 
 
 def _beyond_generation(pipeline_name: str, manifest_id: int, row: Row) -> TopicChanged:

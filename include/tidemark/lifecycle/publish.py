@@ -172,8 +172,7 @@ class Publisher:
                 self._fence(manifest.id, attempt, sink)
 
             try:
-                if sink.write_mode is WriteMode.APPEND:
-                    wait_for_turn(self.context, sink, manifest, fence)
+                wait_for_turn(self.context, sink, manifest, fence)
                 # Again, because Spark may have run for hours, and the new position of the target would hide it later.
                 refuse_went_back(self.database, sink)
                 self._pin_target(sink)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from tidemark.errors import Unavailable, WorkFailed
 from tidemark.lifecycle.context import Context
 from tidemark.model.manifest import Manifest
-from tidemark.sinks.base import Sink
+from tidemark.sinks.base import Sink, WriteMode
 
 WAIT_S = 900.0  # for live attempts at earlier records
 ASK_S = 0.5
@@ -60,7 +60,7 @@ def wait_for_turn(context: Context, sink: Sink, manifest: Manifest, fence: Calla
 def _earlier(context: Context, sink: Sink, manifest: Manifest) -> list[Manifest]:
     """Return the unfinished manifests that come before a manifest and lack output in a sink; none if the sink already
     has the output of the manifest itself."""
-    if manifest.published(sink.name):
+    if sink.write_mode is not WriteMode.APPEND or manifest.published(sink.name):
         return []
     starts = {part.at: part.start for part in manifest.ranges}
     return [
