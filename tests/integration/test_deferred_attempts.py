@@ -296,7 +296,7 @@ def test_a_database_that_does_not_answer_for_a_while_ends_no_wait(
 
     monkeypatch.setattr(DriverAnswers, "_lease", lease)
     assert asyncio.run(_event(trigger_of(watched))) == [None]
-    monkeypatch.setattr(trigger, "SILENT_S", -1.0)
+    monkeypatch.setattr(driver_trigger, "SILENT_S", -1.0)
     away.append(True)
     [reason] = asyncio.run(_event(trigger_of(watched)))
     assert "the manifest database does not answer" in reason

@@ -11,12 +11,12 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tidemark.airflow.lookup import airflow_lookup
-from tidemark.airflow.trigger import DATABASE, still_waiting
+from tidemark.airflow.trigger import DATABASE, SILENT_S
 from tidemark.airflow.verdict import ended_by_airflow
 from tidemark.database.client import ManifestDatabase
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.lifecycle.attempt import end_deferred
-from tidemark.lifecycle.deferral import LEASE_S
+from tidemark.lifecycle.deferral import LEASE_S, still_waiting
 from tidemark.spark.orders import FAILURE, RECEIPT, OrderFolder, Silence, folder_of
 
 POLL_S = 5.0
@@ -80,7 +80,7 @@ class DriverAnswers(BaseTrigger):
                     return "a newer attempt has taken over"
                 renewed_at = time.monotonic()
             except Unavailable as error:
-                self.log.info(still_waiting(error, renewed_at))
+                self.log.info(still_waiting(error, renewed_at, SILENT_S))
             await asyncio.sleep(RENEW_S)
 
     async def _look(self) -> str | None:
@@ -94,7 +94,7 @@ class DriverAnswers(BaseTrigger):
                 if progress := await _in_thread(partial(silence.hears, folder)):
                     self.log.info("the driver: %s", progress)
             except Unavailable as error:
-                self.log.info(still_waiting(error, answered_at))
+                self.log.info(still_waiting(error, answered_at, SILENT_S))
                 silence.excuse()
             else:
                 answered_at = time.monotonic()

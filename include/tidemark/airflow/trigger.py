@@ -12,6 +12,7 @@ from tidemark.database.client import ManifestDatabase
 from tidemark.database.statements import Row
 from tidemark.environment import Environment
 from tidemark.errors import TidemarkError, Unavailable
+from tidemark.lifecycle.deferral import still_waiting
 
 POLL_S = 3.0  # a manifest takes from 15 s to minutes
 SILENT_S = 600.0  # without an answer of the database
@@ -52,7 +53,7 @@ class AttemptsEnd(BaseTrigger):
             try:
                 attempts = await DATABASE.ask(self._live_attempts)
             except Unavailable as error:
-                line = still_waiting(error, answered_at)
+                line = still_waiting(error, answered_at, SILENT_S)
             else:
                 answered_at = time.monotonic()
                 if not attempts:
@@ -65,13 +66,6 @@ class AttemptsEnd(BaseTrigger):
 
     def _live_attempts(self, database: ManifestDatabase) -> list[Row]:
         return database.attempts.alive(self.manifests, also_replays=self.also_replays)
-
-
-def still_waiting(error: Unavailable, answered_at: float) -> str:
-    """Return a line about a system that does not answer; raises the error if it has not for ``SILENT_S``."""
-    if time.monotonic() - answered_at > SILENT_S:
-        raise error
-    return f"still waiting: {error.what}"
 
 
 def waiting_for(attempts: list[Row]) -> str:

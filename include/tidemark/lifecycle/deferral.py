@@ -4,10 +4,11 @@ A process starts the driver, leaves a lease in the database, and ends. A second 
 driver has answered; between them, whoever looks for the answer renews the lease.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, Unavailable
 
 LEASE_S = 120.0  # until somebody renews it
 
@@ -44,3 +45,12 @@ class AttemptDeferred(BaseException):
     def __init__(self, deferral: Deferral) -> None:
         super().__init__(deferral)
         self.deferral = deferral
+
+
+def still_waiting(error: Unavailable, answered_at: float, patience: float) -> str:
+    """Return a line about a system that does not answer; raises the error if it has not for ``patience`` seconds, since
+    ``answered_at`` on the monotonic clock.
+    """
+    if time.monotonic() - answered_at > patience:
+        raise error
+    return f"still waiting: {error.what}"

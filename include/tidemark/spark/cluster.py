@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from tidemark.connections.lookup import Lookup
 from tidemark.environment import Environment
 from tidemark.errors import ConfigurationError, TidemarkError, Unavailable, WorkFailed
-from tidemark.lifecycle.deferral import StagedElsewhere
+from tidemark.lifecycle.deferral import StagedElsewhere, still_waiting
 from tidemark.model.order import Order
 from tidemark.model.receipt import Receipt
 from tidemark.pipeline.settings import Spark
@@ -181,13 +181,11 @@ class OnCluster:
             if status is None:  # neither driver nor store has to answer yet
                 answered_at = time.monotonic()
                 silence.excuse()
-            word = _last_line(log)
+            away: str | None = None
             try:
                 answer, progress = wanted.find(folder), silence.hears(folder)
             except Unavailable as error:
-                if time.monotonic() - answered_at > AWAY_S:
-                    raise
-                word = f"still waiting: {error.what}"
+                away = still_waiting(error, answered_at, AWAY_S)
                 silence.excuse()
             else:
                 answered_at = time.monotonic()
@@ -201,7 +199,7 @@ class OnCluster:
                     self._refuse_to_wait(folder, wanted, process, silence, log)
             if time.monotonic() - reported > EVERY_S:
                 reported = time.monotonic()
-                self._say(f"after {reported - began:.0f} s: {word}")
+                self._say(f"after {reported - began:.0f} s: {away or _last_line(log)}")
             time.sleep(POLL_S)
             if self._ends:
                 raise wanted.fail("it was told to end", "it was interrupted")
@@ -215,11 +213,11 @@ class OnCluster:
         log: Path,
     ) -> None:
         """Raise, when the command has ended without an answer, unless it may only have submitted the driver."""
-        look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
-        if process.returncode == 0 and self._detached:
-            raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
-        if process.returncode or not self._spark.submit:
+        if process.returncode or not (self._detached or self._spark.submit):
             raise self._no_answer(wanted, process, log)
+        look = _log_of_driver(written_since(log, 0), ON_CLUSTER)
+        if self._detached:
+            raise StagedElsewhere(folder.address, self._spark.orders_connection, look, folder.remove)
         if reason := silence.is_too_long():
             raise wanted.fail(reason, look)
 

@@ -1,6 +1,7 @@
 """The checks of Spark for ``tidemark doctor``: the master, and on a cluster a small job on every executor."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -31,6 +32,7 @@ BUSY = (
     "the command when its jobs have ended"
 )
 DRIVER_S = 600.0  # for a driver on the cluster to start, and to ask: its image may have to be fetched
+ENDS_S = 60.0  # for what remains of it to be removed when its time is over
 NO_CORES = "the cluster or this machine is busy; look at the master's page, and repeat the command"
 
 
@@ -53,10 +55,14 @@ def checks(
     of_server = [Check("spark server", lambda: _server(environment, on_server, addresses, lookup), SERVER_S, BUSY)]
     there = master or environment.spark_master
     of_master = _check_master(environment, there, others, addresses)
+    ways: dict[tuple[str | None, tuple[str, ...]], list[Pipeline]] = {}  # to start drivers, and to reach them
+    for pipeline in on_cluster:
+        ways.setdefault((pipeline.spark.orders, tuple(pipeline.spark.submit)), []).append(pipeline)
     of_drivers = [
         Check(ORDERS, lambda: _orders(on_cluster, lookup)),
-        Check(
-            "driver", lambda: _drivers(environment, there, on_cluster, addresses, lookup), DRIVER_S + JOB_S, NO_CORES
+        *(
+            Check("driver", partial(_driver, environment, there, alike, addresses, lookup), DRIVER_S + ENDS_S, NO_CORES)
+            for alike in ways.values()
         ),
     ]
     return [
@@ -122,37 +128,32 @@ def _properties(pipelines: Sequence[Pipeline]) -> dict[str, str]:
     return {name: value for pipeline in pipelines for name, value in pipeline.spark.conf.items()}
 
 
-def _drivers(
-    environment: Environment, master: str, pipelines: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
+def _driver(
+    environment: Environment, master: str, alike: Sequence[Pipeline], addresses: Sequence[str], lookup: Lookup
 ) -> Iterator[Finding]:
-    """Have a driver on the cluster ask its executors: one for each command, and place of orders, that pipelines
-    name.
-    """
-    ways: dict[tuple[str | None, tuple[str, ...]], list[Pipeline]] = {}
-    for pipeline in pipelines:
-        ways.setdefault((pipeline.spark.orders, tuple(pipeline.spark.submit)), []).append(pipeline)
-    for alike in ways.values():
-        spark = alike[0].spark.model_copy(update={"conf": _properties(alike)})
-        command = None if spark.submit else spark_submit(master, environment, spark)
-        driver = OnCluster(spark, open_orders(spark, lookup), command, None)
-        timer = Timer(DRIVER_S, driver.end_jobs)
-        timer.daemon = True
-        timer.start()
-        try:
-            with nonce_files(alike) as nonces:
-                asked = driver.ask(questions_of(alike, addresses, nonces))
-        except WorkFailed:
-            if not timer.finished.is_set():
-                raise
-            yield failed("driver", f"no driver answered within {DRIVER_S / 60:.0f} minutes", NO_CORES)
-            continue
-        finally:
-            timer.cancel()
-        if not asked["driver"]["tidemark"].startswith(f"{VERSION} "):
-            message = f"it has tidemark {asked['driver']['tidemark']}, here {VERSION}"
-            yield failed("driver", message, "give the driver's image the same version")
-        yield from _findings(asked, alike, "the log of the driver says more; the cluster needs room for executors")
+    """Have a driver on the cluster ask its executors. The pipelines have one command, and one place of orders."""
+    spark = alike[0].spark.model_copy(update={"conf": _properties(alike)})
+    command = None if spark.submit else spark_submit(master, environment, spark)
+    driver = OnCluster(spark, open_orders(spark, lookup), command, None)
+    timer = Timer(DRIVER_S, driver.end_jobs)
+    timer.daemon = True
+    timer.start()
+    try:
+        with nonce_files(alike) as nonces:
+            asked = driver.ask(questions_of(alike, addresses, nonces))
+    except WorkFailed:
+        if not timer.finished.is_set():
+            raise
+        yield failed("driver", f"no driver answered within {DRIVER_S / 60:.0f} minutes", NO_CORES)
+        return
+    finally:
+        timer.cancel()
+    if asked["driver"]["tidemark"].startswith(f"{VERSION} "):
         yield ok("driver", f"a driver of {spark.submit[0] if spark.submit else master} read from {spark.orders}")
+    else:
+        message = f"it has tidemark {asked['driver']['tidemark']}, here {VERSION}"
+        yield failed("driver", message, "give the driver's image the same version")
+    yield from _findings(asked, alike, "the log of the driver says more; the cluster needs room for executors")
 
 
 def _findings(

@@ -75,7 +75,7 @@ def findings_of(answer: dict[str, Any], driver: dict[str, Any]) -> Iterator[Find
     for nonce in answer["unseen"]:
         root = Path(nonce).parent
         yield failed(
-            where, f"it does not see what the driver writes to {root}", "mount the same folder on all machines"
+            where, f"it does not see what this machine writes to {root}", "mount the same folder on all machines"
         )
     for nonce in set(answer["read_only"]) - set(answer["unseen"]):
         yield failed(where, f"its user may not write to {Path(nonce).parent}", "let the workers' user write there")

@@ -89,8 +89,9 @@ def _python(session: SparkSession, questions: Questions, connections: str | None
         session.range(0, TASKS, 1, TASKS).mapInArrow(partial(_look, questions, connections), "answer string").collect()
     )
     answers = {(answer["host"], answer["folder"]): answer for answer in (json.loads(row.answer) for row in rows)}
+    here = versions()
     for answer in answers.values():
-        yield from findings_of({**answer, "ahead": 0.0}, versions())
+        yield from findings_of({**answer, "ahead": 0.0}, here)
     yield ok(NAME, f"its Python answered, on {len(answers)} of its executors")
 
 
