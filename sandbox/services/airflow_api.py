@@ -185,10 +185,13 @@ class AirflowApi:
         """Return when no backfill of the DAG is open. Airflow checks every 30 s whether the runs of one have ended."""
 
         def all_ended() -> bool:
-            answer = self._request("GET", "/backfills", params={"dag_id": dag_id}).json()
-            return all(backfill["completed_at"] for backfill in answer["backfills"])
+            return all(backfill["completed_at"] for backfill in self._backfills(dag_id))
 
         wait_until(all_ended, f"the backfill of {dag_id} to end", timeout=timeout, interval=0.5)
+
+    def _backfills(self, dag_id: str) -> list[dict[str, Any]]:
+        answer: dict[str, list[dict[str, Any]]] = self._request("GET", "/backfills", params={"dag_id": dag_id}).json()
+        return answer["backfills"]
 
     def create_pool(self, name: str, slots: int) -> None:
         self._request("POST", "/pools", json={"name": name, "slots": slots, "include_deferred": False})
@@ -201,7 +204,14 @@ class AirflowApi:
         self._request("PATCH", "/pools/default_pool", params={"update_mask": "slots"}, json={"slots": slots})
 
     def delete_dag(self, dag_id: str) -> None:
-        """Delete the DAG with its runs; Airflow adds it again, paused, when it reads the file again."""
+        """Delete the DAG with its runs; Airflow adds it again, paused, when it reads the file again.
+
+        Its backfills are ended first: Airflow's scheduler dies if the row of an open one is deleted while it marks
+        those whose runs have ended (StaleDataError), which it does every 30 s.
+        """
+        for backfill in self._backfills(dag_id):
+            if not backfill["completed_at"]:
+                self._request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(200, 404, 409))
         self._request("DELETE", f"/dags/{dag_id}", accept=(200, 204, 404))
 
     def create_connection(self, conn_id: str, conn_type: str, host: str, **more: str | int) -> None:

@@ -187,9 +187,8 @@ class Broker(Service):
         wait_until(self._has_controller, timeout=60, what="a controller of Kafka")
 
     def _has_controller(self) -> bool:
-        admin = self.admin()
         with contextlib.suppress(KafkaException):
-            return admin.describe_cluster(request_timeout=5).result().controller is not None
+            return self.admin().list_topics(timeout=5).controller_id >= 0
         return False
 
     def _answers(self) -> bool:
