@@ -89,11 +89,16 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_both: Ma
 
 
 def go_on_while_it_is_dead(process: Command, broker: Broker) -> tuple[str, str]:
-    """Wake a process that stands still, with a broker that was killed and comes back; what it printed."""
+    """Wake a process that stands still, with a broker that was killed and answers again after 3 s; what it printed.
+
+    It starts before the process wakes, and stands still: a busy machine takes longer to start it than a request waits.
+    """
     broker.kill()
+    broker.restart()
+    broker.stop_signal()
     os.killpg(process.pid, signal.SIGCONT)
     time.sleep(3)
-    broker.restart()
+    broker.cont_signal()
     out, err = process.communicate(timeout=150)
     return out, err
 
