@@ -48,6 +48,9 @@ def make() -> None:
             return
         for unfinished in JARS.glob(f"{FILES}/"):  # of a process that was killed
             shutil.rmtree(unfinished)
+        if not STAMP.is_current():
+            for older in JARS.glob("spark-classes-*.jsa"):  # also of other versions of PySpark
+                older.unlink()
         command = [str(VENV / "bin" / "tidemark"), "spark", "classes"]
         environment = {**os.environ, "TIDEMARK_SPARK_JARS": str(JARS / "spark")}
         if subprocess.run(command, cwd=STATE, env=environment).returncode == 0:
