@@ -12,10 +12,12 @@ from confluent_kafka import TopicPartition
 
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
+from tests.faults.kafka_proxy import KafkaProxy
 from tests.worlds.cut_log import cut, segment
 from tests.worlds.table_world import TableWorld
 from tests.worlds.topic_world import TopicWorld
 from tests.worlds.world import Command, World, wait_stopped, wake
+from tidemark.kafka.cluster import KafkaCluster
 
 Make = Callable[..., World]
 MakeBoth = Callable[..., TableWorld]
@@ -23,6 +25,20 @@ KEY = ("--run-key", "one")
 ONE_TASK = ("--master", "local[1]")  # one task after the other, so that the last ones have read nothing at stage.mid
 
 pytestmark = pytest.mark.thorough
+
+
+class Fenced(KafkaProxy):
+    """A broker that lists no broker, not even itself, once its controller has not heard of it for too long."""
+
+    is_lost, struck = False, 0
+
+    def _readdressed(self, answer: bytes) -> bytes:
+        itself = b"\x02" + (1).to_bytes(4) + b"\x0a127.0.0.1" + self._target.to_bytes(4) + b"\0\0"
+        if not self.is_lost or itself not in answer:
+            return super()._readdressed(answer)
+        self.struck += 1
+        content = answer[4:].replace(itself, b"\x01")  # a list without entries
+        return len(content).to_bytes(4) + content
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +69,17 @@ def test_killed_between_plan_and_read_the_same_ranges_are_read_when_it_is_back(w
     assert sum(world.exact().values()) == 60
     world.ok("run", "demo")
     world.assert_complete()
+
+
+def test_a_broker_that_lists_no_broker_still_says_the_id_of_its_cluster(world: World, broker: Broker) -> None:
+    """librdkafka aborts the process at such an answer to ``describe_cluster``."""
+    world.produce(1)  # with a topic, an answer without brokers is one
+    with Fenced(broker.port) as fenced:
+        cluster = KafkaCluster(fenced.bootstrap_servers, {})
+        cluster_id = cluster.cluster_id()
+        fenced.is_lost = True
+        assert cluster.cluster_id() == cluster_id
+        assert fenced.struck
 
 
 @pytest.mark.exhaustive

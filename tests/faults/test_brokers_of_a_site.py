@@ -10,7 +10,6 @@ from confluent_kafka.admin import NewTopic
 from sandbox.bootstrap.checkout import STATE
 from sandbox.services.broker import Broker
 from sandbox.services.processes import free_port, wait_until
-from tests.faults.kafka_proxy import KafkaProxy
 from tests.worlds.world import World
 from tidemark.errors import Unavailable
 from tidemark.kafka.cluster import KafkaCluster
@@ -51,20 +50,6 @@ class Second(Broker):
     def _cluster_id(self) -> str:
         lines = (self._first.state / "data" / "meta.properties").read_text().splitlines()
         return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
-
-
-class Fenced(KafkaProxy):
-    """A broker that lists no broker, not even itself, once its controller has not heard of it for too long."""
-
-    is_lost, struck = False, 0
-
-    def _readdressed(self, answer: bytes) -> bytes:
-        itself = b"\x02" + (1).to_bytes(4) + b"\x0a127.0.0.1" + self._target.to_bytes(4) + b"\0\0"
-        if not self.is_lost or itself not in answer:
-            return super()._readdressed(answer)
-        self.struck += 1
-        content = answer[4:].replace(itself, b"\x01")  # a list without entries
-        return len(content).to_bytes(4) + content
 
 
 @pytest.fixture(scope="module")
@@ -155,15 +140,3 @@ def test_a_partition_without_a_leader_is_named_and_never_taken_for_an_empty_one(
         world.produce(20)
         world.ok("run", "demo")
         world.assert_complete()
-
-
-def test_a_broker_that_lists_none_has_no_id_for_a_cluster_and_this_process_lives(broker: Broker) -> None:
-    with Fenced(broker.port) as fenced:
-        cluster = KafkaCluster(fenced.bootstrap_servers, {})
-        cluster_id = cluster.cluster_id()
-        fenced.is_lost = True
-        with pytest.raises(Unavailable, match="Kafka does not answer"):
-            cluster.cluster_id()
-        assert fenced.struck
-        fenced.is_lost = False
-        assert cluster.cluster_id() == cluster_id
