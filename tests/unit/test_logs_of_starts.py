@@ -38,6 +38,16 @@ Cannot create worker GC thread. Out of system resources.
 """
 
 
+NO_RIGHT = """\
+26/11/30 16:41:52 ERROR ExecutorPodsAllocator: Failed to create executor pod 6. Total failures: 6
+io.fabric8.kubernetes.client.KubernetesClientException: POST at: http://k8s/pods. Message: pods is forbidden
+\tat io.fabric8.kubernetes.client.dsl.internal.OperationSupport.waitForResult(OperationSupport.java:500)
+26/11/30 16:41:52 ERROR ExecutorPodsLifecycleManager: Max number of executor failures (4) reached
+26/11/30 16:41:52 ERROR SparkContext: Error initializing SparkContext.
+java.lang.IllegalStateException: Spark context stopped while waiting for backend
+"""  # of Spark 4.2
+
+
 @pytest.mark.parametrize(
     ("log", "cause", "step"),
     [
@@ -122,3 +132,11 @@ def test_without_a_log_of_its_own_the_message_is_what_the_jvm_has_answered(
     error = not_started(RuntimeError(f"An error occurred\n{answer}"), "local[2]", None, "")
     assert error.what == "Spark did not start: java.net.UnknownHostException: etl-7"
     assert "SPARK_LOCAL_HOSTNAME" in error.next_step
+
+
+def test_the_cause_is_told_and_not_what_follows_from_it_or_is_told_already() -> None:
+    message = "java.lang.IllegalStateException: Spark context stopped while waiting for backend"
+    error = not_started(RuntimeError(f"An error occurred\n: {message}"), "k8s://kube:443", None, NO_RIGHT)
+    assert "Message: pods is forbidden" in error.what
+    assert error.what.count("waiting for backend") == 1
+    assert "Error initializing" not in error.what

@@ -14,6 +14,7 @@ TAIL = 100_000  # bytes; a JVM writes less before it gives up, with its settings
 _ERROR = re.compile(
     r"\b\w*(?:Exception|Error)\b|\berror\b|\bfail|\bcannot\b|could not|not found|insufficient", re.IGNORECASE
 )
+_CONSEQUENCE = re.compile(r"Error initializing SparkContext")
 _FRAME = re.compile(r"^\s*(?:at [\w$.<>/@-]+\(|\.\.\. \d+ more|#?\s*$)")
 _PREFIX = re.compile(
     r"^(?:\d[\d/-]+[ T][\d:.,]+\s+)?(?:Exception in thread \"[^\"]*\"\s+|Caused by:\s+|(?:WARN|ERROR|FATAL)\s+|#\s+)?"
@@ -74,18 +75,20 @@ def written_since(log: Path | None, size: int) -> str:
         return ""
 
 
-def last_errors(text: str) -> list[str]:
+def last_errors(text: str, besides: str = "") -> list[str]:
     """Return the last lines of a log that name an error, without stacks, secrets and characters that a terminal would
     obey.
+
+    Left out are lines that repeat ``besides``, or say only that Spark did not start: the cause stands before them.
     """
     lines: list[str] = []
     for line in reversed(text.splitlines()):
-        if _FRAME.match(line) or not _ERROR.search(line):
+        if _FRAME.match(line) or not _ERROR.search(line) or _CONSEQUENCE.search(line):
             continue
         shown = "".join(character for character in _PREFIX.sub("", line).strip() if character.isprintable())
         shown = _USER_OF_ADDRESS.sub("***", _SECRET.sub(r"\1***", shown))
         shown = shown if len(shown) <= LINE_LENGTH else f"{shown[:LINE_LENGTH]}.."
-        if shown not in lines:
+        if shown not in (*lines, besides):
             lines.insert(0, shown)
         if len(lines) == LINES:
             break
@@ -113,7 +116,7 @@ def not_started(error: Exception, master: str, log: Path | None, written: str) -
     """Return the error in the words of the JVM: from its answer, and from its log since then."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     jvm_message = next((line for line in lines if line.startswith(": ")), lines[0]).removeprefix(": ").strip()
-    told = last_errors(written)
+    told = last_errors(written, jvm_message)
     in_log = f"; its log: {' | '.join(told)}" if told else ""
     limits, higher = narrow_limits()
     of_limits = f"; this process {' and '.join(limits)}" if limits else ""
