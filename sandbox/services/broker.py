@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
@@ -187,16 +188,16 @@ class Broker(Service):
         wait_until(self._has_controller, timeout=60, what="a controller of Kafka")
 
     def _has_controller(self) -> bool:
-        with contextlib.suppress(KafkaException):
-            return self.admin().list_topics(timeout=5).controller_id >= 0
-        return False
+        return self._metadata().controller_id >= 0
 
     def _answers(self) -> bool:
-        if not port_answers(self.port):
-            return False
+        return port_answers(self.port) and bool(self._metadata().brokers)
+
+    def _metadata(self) -> ClusterMetadata:
+        """Return what the broker tells of its cluster: no broker and no controller if it does not answer."""
         with contextlib.suppress(KafkaException):
-            return bool(self.admin().list_topics(timeout=5).brokers)
-        return False
+            return self.admin().list_topics(timeout=5)
+        return ClusterMetadata()
 
     def _properties(self) -> dict[str, object]:
         return {

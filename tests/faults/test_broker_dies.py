@@ -118,7 +118,8 @@ def test_R14_frozen_for_seconds_while_spark_reads_it_is_waited_for(make_both: Ma
 def go_on_while_it_is_dead(process: Command, broker: Broker) -> tuple[str, str]:
     """Wake a process that stands still, with a broker that was killed and answers again after 3 s; what it printed.
 
-    It starts before the process wakes, and stands still: a busy machine takes longer to start it than a request waits.
+    The broker starts before the process wakes, and stands still: on a busy machine it takes longer to start than a
+    request waits.
     """
     broker.kill()
     broker.restart()
