@@ -14,7 +14,7 @@ TAIL = 100_000  # bytes; a JVM writes less before it gives up, with its settings
 _ERROR = re.compile(
     r"\b\w*(?:Exception|Error)\b|\berror\b|\bfail|\bcannot\b|could not|not found|insufficient", re.IGNORECASE
 )
-_CONSEQUENCE = re.compile(r"Error initializing SparkContext")
+_CONSEQUENCE = "Error initializing SparkContext"  # Spark logs it behind each cause
 _FRAME = re.compile(r"^\s*(?:at [\w$.<>/@-]+\(|\.\.\. \d+ more|#?\s*$)")
 _PREFIX = re.compile(
     r"^(?:\d[\d/-]+[ T][\d:.,]+\s+)?(?:Exception in thread \"[^\"]*\"\s+|Caused by:\s+|(?:WARN|ERROR|FATAL)\s+|#\s+)?"
@@ -83,7 +83,7 @@ def last_errors(text: str, besides: str = "") -> list[str]:
     """
     lines: list[str] = []
     for line in reversed(text.splitlines()):
-        if _FRAME.match(line) or not _ERROR.search(line) or _CONSEQUENCE.search(line):
+        if _FRAME.match(line) or not _ERROR.search(line) or _CONSEQUENCE in line:
             continue
         shown = "".join(character for character in _PREFIX.sub("", line).strip() if character.isprintable())
         shown = _USER_OF_ADDRESS.sub("***", _SECRET.sub(r"\1***", shown))
