@@ -99,7 +99,7 @@ test-all: classes
 
 test-ui: classes
 	@$(BIN)/python -m sandbox.bootstrap.browser
-	@$(BIN)/python -m pytest tests/ui
+	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder tests/ui
 
 # Another PySpark than that of .venv: its folder comes first on the path of all that tests start.
 test-spark: setup

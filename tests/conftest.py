@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import draws
 from tests.faults import counts
 from tests.fixtures.keeper import ADDRESS, keeper_of
-from tests.fixtures.modules import needs_airflow, needs_session
+from tests.fixtures.modules import asks_spark, needs_airflow, needs_session
 from tests.tiers import CASES, Case, marks_of
 
 pytest.register_assert_rewrite("tests.worlds")
@@ -81,9 +81,9 @@ ONE_BY_ONE = (
 
 
 class ByModule(LoadScopeScheduling):
-    """A module's tests run in one worker, all that need Airflow in the same one, and all with a Spark session too. The
-    night on call is as long as half of the others that need Airflow, and shares one of its own with the how-to of one's
-    own topic and with other pages; canaries on the command line need none.
+    """A module's tests run in one worker, and all that need Airflow in the same one; so do all with a Spark session,
+    and all that ask another Spark. The night on call is as long as half of the others that need Airflow, and shares one
+    of its own with the how-to of one's own topic and with other pages; canaries on the command line need none.
 
     The behaviours of sinks, and hundreds of kills and traces, go to the workers by function, and other long tests of
     one module one by one: a worker with all of them would be the last to end.
@@ -91,6 +91,8 @@ class ByModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if "/ui/" in module:  # halves that are equally long
+            return "all pages" if module.endswith(("/test_every_page.py", "/test_faults_among_many.py")) else "one page"
         if needs_airflow(nodeid):
             if "::test_secrets_are_nowhere_after_runs_on" in nodeid:
                 return "canaries"
@@ -99,6 +101,8 @@ class ByModule(LoadScopeScheduling):
             return "night"
         if needs_session(nodeid):
             return "session"
+        if asks_spark(nodeid):
+            return "asked Spark"
         if module.endswith(ONE_BY_ONE):
             return nodeid
         return nodeid.partition("[")[0] if module.endswith(BY_FUNCTION) else module
@@ -110,7 +114,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | N
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its counts to the process that prints them."""
-    gc.unfreeze()
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["reached"] = dict(counts.REACHED)

@@ -21,7 +21,7 @@ def main(version: str) -> None:
                 f"there is no lock file for PySpark {version!r}",
                 next_step=f"make test-spark VERSION=, one of {', '.join(others)}",
             )
-        jars.fetch_for_tests(name, STATE)
+        jars.fetch_for_tests(STATE, name)
         print(packages_of(name))
     except SandboxFailed as failed:
         sys.exit(str(failed))

@@ -32,8 +32,9 @@ LOCK_OF_SPARK = CHECKOUT / "include" / "tidemark" / "spark" / "jars.txt"
 # Sets that users of a provider need.
 OF_PROVIDERS = {"msk": CHECKOUT / "include" / "tidemark" / "providers" / "msk" / "jars.txt"}
 SPARK = "spark-"
-# On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs.
-PROCESSES = 4
+# On 2 cores four take half the time of two, and eight are not faster: the rest is the start of the JVMs. A few jars
+# come as soon by one.
+PROCESSES, FEW = 4, 8
 
 
 @dataclass(frozen=True, order=True)
@@ -106,12 +107,12 @@ def ensure(state: Path, sets: Sequence[str] = ()) -> None:
                 path.unlink()
 
 
-def fetch_for_tests(name: str, state: Path) -> Path:
-    """Return the folder of a set that only tests need. Fetch it if it is missing, by one process at a time."""
+def fetch_for_tests(state: Path, *names: str) -> list[Path]:
+    """Return the folders of sets that only tests need. Fetch what is missing, for one process at a time."""
     with (_made(state) / "jars-for-tests.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ensure(state, [name])
-    return folder_of(name, state)
+        ensure(state, names)
+    return [folder_of(name, state) for name in names]
 
 
 def fetch_file(jar: Jar, state: Path, ending: str) -> Path:
@@ -162,9 +163,10 @@ def _fetch(jars: list[Jar], state: Path) -> None:
         # Ivy remembers only the first requested file of a module, and finds no other one in the same cache.
         several = {jar.name for jar in jars if jar.classifier}
         alone = [jar for jar in jars if jar.name not in several]
-        parts = [("jars", alone[number::PROCESSES]) for number in range(PROCESSES)]
+        processes = min(PROCESSES, -(-len(alone) // FEW))
+        parts = [("jars", alone[number::processes]) for number in range(processes)]
         parts += [(f"jars-{jar.full_name}", [jar]) for jar in jars if jar.name in several]
-        for number, (cache, part) in enumerate(part for part in parts if part[1]):
+        for number, (cache, part) in enumerate(parts):
             module = _made(Path(scratch, f"part{number}")) / "ivy.xml"
             module.write_text(_module(part))
             pattern = f"{scratch}/[organisation]__[artifact]__[revision](__[classifier]).[ext]"

@@ -40,7 +40,7 @@ class DynamoDB(Service):
 
     def start(self) -> None:
         """Fetch the program if it is missing, and return when the server answers."""
-        jars = fetch_for_tests("dynamodb", self._home)
+        [jars] = fetch_for_tests(self._home, "dynamodb")
         libraries = fetch_file(SQLITE, self._home, "so").parent
         command = [java(), *JVM, f"-Dsqlite4java.library.path={libraries}", "-cp", f"{jars}/*", SERVER]
         command += ["-inMemory", "-disableTelemetry", "-port", str(self.port)]

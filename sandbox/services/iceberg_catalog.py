@@ -80,7 +80,7 @@ class IcebergCatalog(Service):
 
     def start(self) -> None:
         """Fetch the jars if they are missing, and return when the catalog answers."""
-        jars = fetch_for_tests("catalog", self._home)
+        [jars] = fetch_for_tests(self._home, "catalog")
         entries = "".join(
             f"<Entry><Item>{escape(key)}</Item><Item>{escape(value)}</Item></Entry>"
             for key, value in self._options.items()

@@ -46,9 +46,9 @@ class KafkaConnect(Service):
 
     def start(self) -> None:
         """Fetch the jars if they are missing, and return when each connector has a running task."""
-        program, converter = (fetch_for_tests(name, self._home) for name in ("connect", "converter"))
-        logger = fetch_for_tests("kafka", self._home)  # the worker's own set has nothing that writes a log
-        self._install("debezium", fetch_for_tests("debezium", self._home))
+        # The worker's own set has nothing that writes a log.
+        program, converter, debezium, logger = fetch_for_tests(self._home, "connect", "converter", "debezium", "kafka")
+        self._install("debezium", debezium)
         (self.state / "log4j2.properties").write_text(LOG4J_TO_STDOUT)
         files = [self._write("worker", self._worker())]
         files += [self._write(name, {"name": name, **settings}) for name, settings in self.connectors.items()]

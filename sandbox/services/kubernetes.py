@@ -64,7 +64,7 @@ class KubernetesCluster(Service):
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # The image has a Python with PySpark: this one, also if it is not that of `.venv`.
         env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(pyspark_jars().parents[1])}
-        jars = fetch_for_tests("kubernetes", self._home)
+        [jars] = fetch_for_tests(self._home, "kubernetes")
         self.state.mkdir(parents=True, exist_ok=True)
         arguments = (str(self._port), str(self.state), str(SIZE_MB), str(jars))
         command = [sys.executable, "-m", "sandbox.services.kubelet", *arguments]

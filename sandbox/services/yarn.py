@@ -56,7 +56,7 @@ class YarnCluster(Service):
 
     def start(self) -> None:
         """Fetch the jars if they are missing, and return when the node has registered."""
-        jars = fetch_for_tests("yarn", self._home)
+        [jars] = fetch_for_tests(self._home, "yarn")
         (self.state / "conf").mkdir(parents=True, exist_ok=True)
         (self.state / "sent").mkdir(exist_ok=True)
         entries = "".join(

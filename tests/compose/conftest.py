@@ -31,7 +31,7 @@ def engine() -> Iterator[DockerEngine]:
 def make_stand_ins(engine: DockerEngine) -> None:
     if not engine.has_image(DEBIAN):
         engine.import_debian(DEBIAN)
-    fetch_for_tests("dynamodb", STATE)
+    fetch_for_tests(STATE, "dynamodb")
     fetch_file(SQLITE, STATE, "so")
     folders = {
         "jars": STATE / "jars",

@@ -177,7 +177,7 @@ def test_a_table_and_totals_are_read_by_one_query(make_totals_world: Callable[..
     assert len(read) == 3
     for snippet in read:
         wanted = {"rows": ["k", "n"], "totals": ["k", "window_start", "records", "n_sum"]}
-        rows, totals = run(world, snippet, wanted, names, fetch_for_tests("iceberg", STATE))
+        rows, totals = run(world, snippet, wanted, names, fetch_for_tests(STATE, "iceberg")[0])
         assert dict(rows) == newest, snippet
         assert sum(records for _, _, records, _ in totals) == 90, snippet
         assert sum(int(float(n_sum)) for *_, n_sum in totals) == sum(range(90)), snippet
@@ -215,7 +215,7 @@ def test_an_iceberg_table_is_read_by_its_catalog(make_iceberg_world: Callable[..
     assert len(read) == 4
     for snippet in read:
         columns = ["_topic", "_topic_partition", "_offset"]
-        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("iceberg", STATE))
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests(STATE, "iceberg")[0])
         assert places(rows) == expected, snippet
 
 
@@ -228,7 +228,7 @@ def test_a_delta_table_is_read_by_its_log(make_delta_world: Callable[..., DeltaW
     for snippet in read:
         columns = ["_topic", "_topic_partition", "_offset"]
         names = {"tables/orders": world.location}
-        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("delta", STATE))
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests(STATE, "delta")[0])
         assert places(rows) == expected, snippet
 
 
@@ -254,7 +254,7 @@ def test_an_iceberg_table_with_a_key_is_read_by_the_same_snippets(
     }
     for snippet in snippets("An Iceberg table"):
         columns = ["_topic", "_topic_partition", "_offset"]
-        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("iceberg", STATE))
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests(STATE, "iceberg")[0])
         assert places(rows) == expected, snippet
 
 
@@ -267,7 +267,7 @@ def test_a_delta_table_with_a_key_is_read_by_the_same_snippets(
     for snippet in snippets("A Delta table"):
         columns = ["_topic", "_topic_partition", "_offset"]
         names = {"tables/orders": world.location}
-        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests("delta", STATE))
+        [rows] = run(world, snippet, {"rows": columns}, names, fetch_for_tests(STATE, "delta")[0])
         assert places(rows) == expected, snippet
 
 

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from sandbox.bootstrap.apart import packages_of
 from sandbox.bootstrap.browser import INSTALL, chromium
-from sandbox.services.broker import Broker
 from tests.fixtures import plugin
 from tests.ui.pictures import PICTURES, Picture, make_picture, viewport
 from tests.worlds.airflow_world import AirflowWorld
@@ -82,13 +81,6 @@ def terminal(browser: Any, airflow_world: AirflowWorld, picture: Picture) -> Ite
 
     yield take
     context.close()
-
-
-@pytest.fixture
-def topic_name(broker: Broker) -> str:
-    """A topic with a name for the pictures; the test before has left one."""
-    broker.delete_topic("orders")
-    return "orders"
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """The pictures of docs/images: which there are, and how a screenshot becomes one. `make docs` takes them again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 WIDTHS = {"wide": (1280, 900), "phone": (375, 812)}
 Picture = Callable[..., None]
@@ -35,3 +37,18 @@ def make_picture(screenshot: Path, target: Path) -> None:
         shown = whole.convert("RGB").crop((0, 0, whole.width, min(whole.height, MOST)))
     # By how far apart colours are: by how many pixels have them, the green of a small sign would be lost.
     shown.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(target, optimize=True)
+
+
+@contextmanager
+def seen(page: Any, width: str, scheme: str) -> Iterator[Any]:
+    """The same session in another window."""
+    context = page.context.browser.new_context(
+        base_url=page.url.partition("/tidemark")[0],
+        viewport=viewport(width),
+        color_scheme=scheme,
+        storage_state=page.context.storage_state(),
+    )
+    try:
+        yield context.new_page()
+    finally:
+        context.close()

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(900)
 WINDOWS = {"wide": (1440, 900), "phone": (375, 812)}
 OTHERS = 22  # pipelines that are ok
 SCHEMA = "n BIGINT NOT NULL, at TIMESTAMP NOT NULL"
-FAULTY = "clicks", "customers", "orders", "refunds", "payments", "invoices"
+FAULTY = "clicks", "customers", "returns", "refunds", "payments", "invoices"
 
 
 @dataclass
@@ -102,12 +102,6 @@ def row(number: int) -> str:
 
 
 @pytest.fixture
-def topic_name() -> str:
-    """Of the topic of `airflow_world`, which has no pipeline here: any that is new."""
-    return ""
-
-
-@pytest.fixture
 def on_call(
     airflow_world: AirflowWorld, broker: Broker, postgres: Postgres, tmp_path: Path, spark_jars: Path
 ) -> Iterator[OnCall]:
@@ -162,9 +156,9 @@ def drop_table(on_call: OnCall) -> None:
 
 
 def send_what_cannot_be_decoded(on_call: OnCall) -> None:
-    on_call.write("orders", max_dead_letters="5%")
-    on_call.produce("orders", *map(row, range(40, 60)), *["{not json"] * 11)
-    on_call.tidemark("run", "orders")
+    on_call.write("returns", max_dead_letters="5%")
+    on_call.produce("returns", *map(row, range(40, 60)), *["{not json"] * 11)
+    on_call.tidemark("run", "returns")
 
 
 def stop_broker(on_call: OnCall) -> None:
@@ -188,9 +182,9 @@ def delete_file(on_call: OnCall) -> None:
 FAULTS = {
     "clicks": Fault(lose_records, "retention took offsets [40, 70) of clicks-0", "clicks-0"),
     "customers": Fault(drop_table, "connection warehouse, table public.customers does not exist", "public.customers"),
-    "orders": Fault(
+    "returns": Fault(
         send_what_cannot_be_decoded, "one task has 11 records that cannot be used, and max_dead_letters is 5%",
-        "orders-0 offset 60", lambda on_call: on_call.write("orders", max_dead_letters="50%"),
+        "returns-0 offset 60", lambda on_call: on_call.write("returns", max_dead_letters="50%"),
     ),
     "refunds": Fault(kill_worker, "the process of attempt 1 is dead", "refunds-0"),
     "payments": Fault(stop_broker, "Connection refused, so Kafka", "127.0.0.1:", lambda on_call: on_call.far.start()),
@@ -275,7 +269,7 @@ def test_each_of_six_faults_is_found_and_mended_from_the_list(on_call: OnCall, p
                 picture(seen, f"fault-{name}-{width}")
                 assert seen.locator(".notice strong").first.inner_text().startswith(FAULTS[name].cause)
                 paused = seen.locator(".notice").filter(has_text="is paused, and no run starts")
-                assert paused.count() == (name in ("clicks", "customers", "orders", "refunds")), name
+                assert paused.count() == (name in ("clicks", "customers", "returns", "refunds")), name
                 assert paused.locator(".command").count() == 0, "what another problem stops, a run would not do either"
     with window(page, "wide") as seen:
         opened(seen, "/tidemark/pipelines/invoices")

@@ -13,18 +13,19 @@ from rich.text import Text
 from tidemark.cli.terminal import Table, echo, json_text, open_console, printable
 
 TURNS = ("LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI", "B")
-OBEYED = [
-    character
-    for character in map(chr, range(0x110000))
-    if (category(character) == "Cc" or bidirectional(character) in TURNS) and character not in "\t\n"
-]
 
 
-@pytest.mark.parametrize("character", OBEYED, ids=ascii)
-def test_a_character_that_a_terminal_obeys_is_written_with_its_code(character: str) -> None:
-    assert printable(f"a{character}[31mb") == f"a{ascii(character)[1:-1]}[31mb"
-    assert json.loads(json_text({"x": character})) == {"x": character}
-    assert character not in json_text({"x": character})
+def test_each_character_that_a_terminal_obeys_is_written_with_its_code() -> None:
+    obeyed = [
+        character
+        for character in map(chr, range(0x110000))
+        if (category(character) == "Cc" or bidirectional(character) in TURNS) and character not in "\t\n"
+    ]
+    assert len(obeyed) > 60
+    for character in obeyed:
+        assert printable(f"a{character}[31mb") == f"a{ascii(character)[1:-1]}[31mb"
+        assert json.loads(json_text({"x": character})) == {"x": character}
+        assert character not in json_text({"x": character})
 
 
 def test_what_people_read_stays_as_it_is() -> None:

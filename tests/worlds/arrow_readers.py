@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from sandbox.bootstrap.apart import packages_of
-from sandbox.bootstrap.checkout import STATE
-from sandbox.bootstrap.jars import fetch_for_tests
 from sandbox.services.iceberg_catalog import jdbc_options
+from tests.worlds.asked_spark import CONF, class_path
 
 SAVE = """
 import json, pathlib, sys
@@ -53,18 +52,14 @@ for name, paths in queries.items():
 def by_spark(folder: Path, dsn: str, queries: dict[str, str | list[str]]) -> dict[str, pa.Table]:
     """SQL, or paths of Parquet files. Its catalog ``tidemark`` is the SQL catalog of Iceberg; it knows Delta, too."""
     catalog = {"type": "jdbc", "warehouse": str(folder / "warehouse"), **jdbc_options(dsn)}
-    jars = [f"{fetch_for_tests(kind, STATE)}/*" for kind in ("delta", "iceberg")]
     conf = {
-        "spark.driver.extraClassPath": ":".join(jars), "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC",
+        **CONF,
+        "spark.driver.extraClassPath": class_path(),
+        "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalog.tidemark": "org.apache.iceberg.spark.SparkCatalog",
         **{f"spark.sql.catalog.tidemark.{key}": value for key, value in catalog.items()},
-    }  # fmt: skip
+    }
     return _answers(folder, SPARK, conf, queries)
 
 

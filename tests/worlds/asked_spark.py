@@ -1,6 +1,7 @@
-"""Spark with the runtime of a table format, in its own process. It starts once and answers many questions."""
+"""Spark with the runtimes of Delta and Iceberg, in its own process. It starts once and answers many questions."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,18 @@ from typing import Any, Self
 from sandbox.bootstrap.checkout import STATE
 from sandbox.bootstrap.jars import fetch_for_tests
 
+# Of a Spark that knows tables of both kinds; properties of a session add catalogs of Iceberg.
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # VACUUM removes at once
+}
 ANSWER = "answer "  # begins the lines that are ours
 PROGRAM = f"""
 import json, sys
@@ -31,10 +44,15 @@ first.stop()
 """
 
 
-class AskedSpark:
-    """A process with Spark. ``jars`` is the set of jars with the runtime; ``conf`` are properties for all questions."""
+def class_path() -> str:
+    """The jars of both runtimes, for ``spark.driver.extraClassPath``."""
+    return os.pathsep.join(f"{folder}/*" for folder in fetch_for_tests(STATE, "delta", "iceberg"))
 
-    def __init__(self, jars: str, conf: Mapping[str, str]) -> None:
+
+class AskedSpark:
+    """A process with Spark."""
+
+    def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="asked-spark-")  # Spark leaves a folder where it works
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
@@ -43,15 +61,7 @@ class AskedSpark:
             cwd=Path(self._folder.name),
             text=True,
         )
-        self._send(
-            {
-                "spark.driver.extraClassPath": f"{fetch_for_tests(jars, STATE)}/*",
-                "spark.driver.host": "127.0.0.1",
-                "spark.ui.enabled": "false",
-                "spark.sql.shuffle.partitions": "2",
-                **conf,
-            }
-        )
+        self._send({"spark.driver.extraClassPath": class_path(), **CONF})
 
     def __enter__(self) -> Self:
         return self

@@ -37,11 +37,6 @@ def read_by_duckdb(metadata: str) -> list[Place]:
     return [(topic, partition, offset) for topic, partition, offset in json.loads(done.stdout)]
 
 
-def spark_with_iceberg() -> AskedSpark:
-    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    return AskedSpark("iceberg", {"spark.sql.extensions": extensions})
-
-
 def by_spark(spark: AskedSpark, dsn: str, warehouse: Path, *statements: str) -> list[list[list[Any]]]:
     """The rows that Spark answers to each SQL statement; its catalog ``tidemark`` is the SQL catalog in a database."""
     catalog = {"type": "jdbc", "warehouse": str(warehouse), **jdbc_options(dsn)}

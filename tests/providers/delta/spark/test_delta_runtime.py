@@ -1,13 +1,12 @@
 """Delta tables that Spark reads, optimizes, vacuums, changes and restores, with Delta's own runtime."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.worlds.asked_spark import AskedSpark
-from tests.worlds.delta_readers import by_spark, spark_with_delta
+from tests.worlds.delta_readers import by_spark
 from tests.worlds.delta_world import DeltaWorld, KeyedDeltaWorld
 from tests.worlds.world import KEYS
 
@@ -16,15 +15,9 @@ AT = "SELECT count(*) FROM {table} WHERE at >= '2024-03-01T01:00:00Z'"
 WHY = ("--why", "a test")
 
 
-@pytest.fixture(scope="module")
-def spark(spark_jars: Path) -> Iterator[AskedSpark]:
-    with spark_with_delta() as opened:
-        yield opened
-
-
 @pytest.mark.thorough
 def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_restore_is_noticed(
-    spark: AskedSpark,
+    asked_spark: AskedSpark,
     make_delta_world: Callable[..., DeltaWorld],
 ) -> None:
     world = make_delta_world(settings={"kafka": {"slice": {"max_records": 1000}}})
@@ -33,7 +26,7 @@ def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_re
         world.ok("run", "demo", "--run-key", str(number))
     before = world.rows()
     read, [[late]], _, _, again = by_spark(
-        spark, world, ROWS, AT, "OPTIMIZE {table}", "VACUUM {table} RETAIN 0 HOURS", ROWS
+        asked_spark, world, ROWS, AT, "OPTIMIZE {table}", "VACUUM {table} RETAIN 0 HOURS", ROWS
     )
     assert Counter(map(tuple, read)) == Counter(map(tuple, again)) == before
     assert late == sum(row["at"].hour >= 1 for row in world.all_rows()), "no file is skipped that has such a row"
@@ -44,7 +37,7 @@ def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_re
     version = world.loaded().version()
     world.ok("replay", "demo", "--manifest", "2")
     world.assert_complete()
-    [again, _] = by_spark(spark, world, ROWS, f"RESTORE TABLE {{table}} TO VERSION AS OF {version}")
+    [again, _] = by_spark(asked_spark, world, ROWS, f"RESTORE TABLE {{table}} TO VERSION AS OF {version}")
     assert Counter(map(tuple, again)) == before
     assert "went back: it stands at position" in world.here("plan", "demo").stderr
     world.ok("db", "adopt", "demo", *WHY)
@@ -54,7 +47,7 @@ def test_spark_reads_a_table_and_its_optimize_and_vacuum_are_survived_and_its_re
 
 @pytest.mark.thorough
 def test_spark_reads_and_changes_a_table_with_a_key_and_later_merges_replace_what_it_wrote(
-    spark: AskedSpark,
+    asked_spark: AskedSpark,
     make_keyed_delta_world: Callable[..., KeyedDeltaWorld],
 ) -> None:
     world = make_keyed_delta_world(settings={"kafka": {"slice": {"max_records": 1000}}})
@@ -63,7 +56,7 @@ def test_spark_reads_and_changes_a_table_with_a_key_and_later_merges_replace_wha
         world.ok("run", "demo", "--run-key", str(number))
     current = "SELECT k, n FROM {table} WHERE NOT _is_deleted"
     read, _, _, again = by_spark(
-        spark, world, current, "OPTIMIZE {table}", "UPDATE {table} SET name = 'by Spark' WHERE k = 3", current
+        asked_spark, world, current, "OPTIMIZE {table}", "UPDATE {table} SET name = 'by Spark' WHERE k = 3", current
     )
     expected = {key: n for key, (n, _) in world.current().items()}
     assert dict(map(tuple, read)) == dict(map(tuple, again)) == expected
@@ -73,5 +66,5 @@ def test_spark_reads_and_changes_a_table_with_a_key_and_later_merges_replace_wha
     world.produce(30)
     world.ok("run", "demo", "--run-key", "after")
     world.assert_complete()
-    [read] = by_spark(spark, world, current)
+    [read] = by_spark(asked_spark, world, current)
     assert dict(map(tuple, read)) == {key: n for key, (n, _) in world.current().items()}

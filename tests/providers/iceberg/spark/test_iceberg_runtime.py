@@ -3,29 +3,22 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.worlds.asked_spark import AskedSpark
 from tests.worlds.iceberg_others import forget_older_metadata
-from tests.worlds.iceberg_readers import by_spark, spark_with_iceberg
+from tests.worlds.iceberg_readers import by_spark
 from tests.worlds.iceberg_world import TABLE, IcebergWorld, KeyedIcebergWorld
 
 ALL = "map('rewrite-all', 'true')"
 
 
-@pytest.fixture(scope="module")
-def spark(spark_jars: Path) -> Iterator[AskedSpark]:
-    with spark_with_iceberg() as opened:
-        yield opened
-
-
 @pytest.mark.thorough
 def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_survived(
-    spark: AskedSpark,
+    asked_spark: AskedSpark,
     make_iceberg_world: Callable[..., IcebergWorld],
 ) -> None:
     world = make_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
@@ -37,7 +30,7 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     rewrite = f"CALL tidemark.system.rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))"
     expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
     where = world.targets["warehouse"], world.folder / "warehouse"
-    read, [rewritten], _, [expired], again = by_spark(spark, *where, rows, rewrite, rewrite, expire, rows)
+    read, [rewritten], _, [expired], again = by_spark(asked_spark, *where, rows, rewrite, rewrite, expire, rows)
     assert Counter(map(tuple, read)) == Counter(map(tuple, again)) == before
     assert rewritten[0] > rewritten[1], "there are fewer files"
     assert expired[0] == rewritten[1], "those of the first compaction; a tag has kept what it replaced"
@@ -52,7 +45,7 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     world.ok("replay", "demo", "--manifest", "2")
     world.produce(10)
     world.ok("run", "demo")
-    [expired], again = by_spark(spark, *where, expire, rows)
+    [expired], again = by_spark(asked_spark, *where, expire, rows)
     assert expired[0] >= rewritten[0], "the tag has moved, and the files before the compaction are gone"
     assert Counter(map(tuple, again)) == world.rows()
     world.assert_readers_complete()
@@ -63,7 +56,9 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
     orphan.touch()
     for file in world.location.rglob("*"):  # as if written long ago
         os.utime(file, (0, 0))
-    orphans, again = by_spark(spark, *where, f"CALL tidemark.system.remove_orphan_files(table => '{TABLE}')", rows)
+    orphans, again = by_spark(
+        asked_spark, *where, f"CALL tidemark.system.remove_orphan_files(table => '{TABLE}')", rows
+    )
     assert [path.removeprefix("file:") for [path] in orphans] == [str(orphan)]
     assert Counter(map(tuple, again)) == world.rows()
     assert world.shown() == shown
@@ -72,7 +67,7 @@ def test_spark_reads_a_table_and_its_compaction_and_expired_snapshots_are_surviv
 
 @pytest.mark.thorough
 def test_spark_takes_a_table_of_which_nobody_can_tell_what_it_holds_to_its_newest_publication(
-    spark: AskedSpark,
+    asked_spark: AskedSpark,
     make_iceberg_world: Callable[..., IcebergWorld],
 ) -> None:
     """Spark rewrites it twice, sorts it and expires the rest; then its older metadata goes as well."""
@@ -83,19 +78,21 @@ def test_spark_takes_a_table_of_which_nobody_can_tell_what_it_holds_to_its_newes
     expire = f"CALL tidemark.system.expire_snapshots(table => '{TABLE}', older_than => TIMESTAMP '2100-01-01')"
     manifests = f"CALL tidemark.system.rewrite_manifests('{TABLE}')"
     where = world.targets["warehouse"], world.folder / "warehouse"
-    by_spark(spark, *where, f"{rewrite})", manifests, f"{rewrite}, strategy => 'sort', sort_order => 'n')", expire)
+    by_spark(
+        asked_spark, *where, f"{rewrite})", manifests, f"{rewrite}, strategy => 'sort', sort_order => 'n')", expire
+    )
     assert world.ok("audit", "demo", "--deep") == ""
     forget_older_metadata(world)
     refused = world.here("plan", "demo").stderr
     [statement] = re.findall(r"CALL CATALOG\.(system\.set_current_snapshot\([^)]*\))", refused)
-    by_spark(spark, *where, f"CALL tidemark.{statement}")
+    by_spark(asked_spark, *where, f"CALL tidemark.{statement}")
     world.assert_readers_complete()
     assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.thorough
 def test_spark_reads_and_rewrites_a_table_with_a_key_and_later_merges_replace_what_it_wrote(
-    spark: AskedSpark,
+    asked_spark: AskedSpark,
     make_keyed_iceberg_world: Callable[..., KeyedIcebergWorld],
 ) -> None:
     world = make_keyed_iceberg_world(settings={"kafka": {"slice": {"max_records": 1000}}})
@@ -108,7 +105,7 @@ def test_spark_reads_and_rewrites_a_table_with_a_key_and_later_merges_replace_wh
     expire = f"CALL tidemark.system.expire_snapshots(table => '{world.written}', older_than => TIMESTAMP '2100-01-01')"
     where = world.targets["warehouse"], world.folder / "warehouse"
     before = world.current()
-    read, _, [rewritten], _, again = by_spark(spark, *where, rows, drop, rewrite, expire, rows)
+    read, _, [rewritten], _, again = by_spark(asked_spark, *where, rows, drop, rewrite, expire, rows)
     assert by_key(read) == by_key(again) == before == world.current()
     assert rewritten[0] > rewritten[1], "there are fewer files"
     assert world.shown() == {1: 1, 2: 1, 3: 1}
@@ -119,7 +116,7 @@ def test_spark_reads_and_rewrites_a_table_with_a_key_and_later_merges_replace_wh
     world.ok("replay", "demo", "--manifest", "2")
     world.produce(5)
     world.ok("run", "demo")
-    [read] = by_spark(spark, *where, rows)
+    [read] = by_spark(asked_spark, *where, rows)
     assert by_key(read) == world.current()
     world.assert_readers_complete()
     assert world.ok("audit", "demo", "--deep") == ""

@@ -1,8 +1,7 @@
 """Columns, and fields inside them, come into a table of a lake while it has rows; Spark reads it, and rewrites it."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,13 +61,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def spark(kind: str, spark_jars: Path) -> Iterator[AskedSpark]:
-    opened = delta_readers.spark_with_delta() if kind == "delta" else iceberg_readers.spark_with_iceberg()
-    with opened as asked:
-        yield asked
-
-
 def by_spark(spark: AskedSpark, world: LakeWorld, *statements: str) -> list[list[list[Any]]]:
     if isinstance(world, DeltaWorld):
         return delta_readers.by_spark(spark, world, *statements)
@@ -114,47 +106,47 @@ REWRITES = {
 
 @pytest.mark.thorough
 def test_fields_come_into_structs_lists_and_maps_and_what_is_null_stays_null(
-    kind: str, spark: AskedSpark, request: pytest.FixtureRequest
+    kind: str, asked_spark: AskedSpark, request: pytest.FixtureRequest
 ) -> None:
     make: Make = request.getfixturevalue(f"make_{kind}_world")
     world = make(partitions=1, settings={"kafka": {"slice": {"max_records": 1000}}})
     more = {"x.y": 7, "more": {"z": [{"q": 1}, None]}}
     sent = [*run(world, NARROW, OLD), *run(world, WIDE, NEW, **more), *run(world, NARROW, OLD)]
     query = as_text(*NESTED_NAMES), as_text("`x.y`", "more")
-    for answer, names in zip(by_spark(spark, world, *query), (NESTED_NAMES, ("x.y", "more")), strict=True):
+    for answer, names in zip(by_spark(asked_spark, world, *query), (NESTED_NAMES, ("x.y", "more")), strict=True):
         assert read(answer) == expected(sent, *names)
     for manifest, schema in (("1", NARROW), ("2", WIDE), ("3", NARROW)):
         decode(world, schema)
         assert "unchanged" in world.here("replay", "demo", "--manifest", manifest).stderr
-    _, after = by_spark(spark, world, REWRITES[kind], query[0])
+    _, after = by_spark(asked_spark, world, REWRITES[kind], query[0])
     assert read(after) == expected(sent, *NESTED_NAMES)
     assert world.ok("audit", "demo", "--deep") == ""
     # The rows of manifest 2 leave a file that Spark has written; those of the others in it are written again.
     decode(world, WIDE, {"filter": "k <> 5"})
     world.ok("replay", "demo", "--manifest", "2")
-    [after] = by_spark(spark, world, query[0])
+    [after] = by_spark(asked_spark, world, query[0])
     assert read(after) == expected([row for row in sent if row["k"] != 5], *NESTED_NAMES)
     assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.thorough
 def test_a_table_with_a_key_takes_fields_and_keeps_the_rows_that_stand(
-    kind: str, spark: AskedSpark, request: pytest.FixtureRequest
+    kind: str, asked_spark: AskedSpark, request: pytest.FixtureRequest
 ) -> None:
     make: Callable[..., KeyedDeltaWorld | KeyedIcebergWorld] = request.getfixturevalue(f"make_keyed_{kind}_world")
     world = make(partitions=1, settings={"kafka": {"slice": {"max_records": 1000}}})
     sent = [*run(world, NARROW, OLD), *run(world, WIDE, NEW), *run(world, NARROW, OLD)]
-    [answer] = by_spark(spark, world, as_text(*NESTED_NAMES))
+    [answer] = by_spark(asked_spark, world, as_text(*NESTED_NAMES))
     assert read(answer) == expected(sent, *NESTED_NAMES)
     world.ok("replay", "demo", "--manifest", "1")
-    _, answer = by_spark(spark, world, REWRITES[kind], as_text(*NESTED_NAMES))
+    _, answer = by_spark(asked_spark, world, REWRITES[kind], as_text(*NESTED_NAMES))
     assert read(answer) == expected(sent, *NESTED_NAMES)
     assert world.ok("audit", "demo", "--deep") == ""
 
 
 @pytest.mark.thorough
 def test_a_field_of_another_type_or_case_is_refused_by_its_path_and_nothing_is_added(
-    kind: str, spark: AskedSpark, request: pytest.FixtureRequest
+    kind: str, asked_spark: AskedSpark, request: pytest.FixtureRequest
 ) -> None:
     world: LakeWorld = request.getfixturevalue(f"make_{kind}_world")(partitions=1)
     sent = run(world, NARROW, OLD)
@@ -169,7 +161,7 @@ def test_a_field_of_another_type_or_case_is_refused_by_its_path_and_nothing_is_a
             assert refused.exit_code == 1
             assert message in " ".join((refused.stdout + refused.stderr).split())
             assert "Traceback" not in refused.stderr
-        [answer] = by_spark(spark, world, as_text(*NESTED_NAMES))
+        [answer] = by_spark(asked_spark, world, as_text(*NESTED_NAMES))
         assert read(answer) == narrow(sent)
 
 

@@ -34,7 +34,7 @@ def test_spark_reads_with_jar_and_rights_and_says_which_it_lacks(msk: Msk, world
     assert refused.returncode != 0
     assert "its class path lacks software.amazon.msk.auth.iam.IAM" in refused.stderr
     assert "tidemark spark jars fetches it" in refused.stderr
-    for jar in fetch_for_tests("msk", STATE).iterdir():
+    for jar in fetch_for_tests(STATE, "msk")[0].iterdir():
         shutil.copy(jar, world.spark_jars)
     msk.gate.refused.add("AWS_MSK_IAM")  # of executors without rights; librdkafka of this machine has some
     refused = world.tidemark("retry", "demo", spark=True)
