@@ -42,8 +42,7 @@ class Judged:
 
 
 class Expectations:
-    """The conditions of a task. It is opened once per task, with one database for all conditions, because to open a
-    database takes tens of milliseconds.
+    """The conditions of a task. It is opened once per task.
 
     Raises ``WrongExpectation`` for the first condition that does not fit the data columns ``given``.
     """

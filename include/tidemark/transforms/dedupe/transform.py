@@ -18,7 +18,7 @@ from tidemark.model.digest import row_hashes
 from tidemark.model.positions import positions
 from tidemark.text import named_queries
 from tidemark.transforms.base import NO_ROWS, Memory, Transformed, data_columns, others, refuse_unknown
-from tidemark.transforms.statement import MEMORY, connect
+from tidemark.transforms.statement import MEMORY, open_database
 
 QUERIES: Final = named_queries("tidemark.transforms.dedupe", "queries.sql")
 
@@ -34,7 +34,7 @@ class Dedupe:
         self._keys = list(keys)
         self._last = last
         self._within = within_us
-        self._connection = connect()
+        self._connection = open_database()
         self._connection.execute(QUERIES["create"])
 
     @property
