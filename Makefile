@@ -23,9 +23,9 @@ help:
 ##   make test    the core's main road, every kind of source, decoder and sink, and one kill of each sink, on real
 ##                services; about 6 minutes on 2 cores
 ##   make test-ci   as CI: make test, and each other test with its first parameters, but not those of tests/long.txt;
-##                  about 30 minutes (test-more: without what make test runs)
+##                  about 20 minutes (test-more: without what make test runs)
 ##   make test-all  all tests but those of test-faults, an hour: before each merge and release
-##   make test WORKERS=6   with six processes of tests instead of four (all targets but make unit)
+##   make test WORKERS=6   with six processes of tests instead of four (not make unit and make test-ui)
 ##   make test SINCE=COMMIT   without the tests of providers that have not changed since (test-ci, test-all too)
 ##   make test-ui the page in Airflow, in a headless Chromium (Debian: apt-get install chromium)
 ##   make test-spark VERSION=4.2.0   what asks Spark itself, with another PySpark: 4.0.0 or 4.2.0
@@ -80,7 +80,7 @@ classes: setup
 WORKERS ?= 4
 SINCE ?=
 export TIDEMARK_TESTS_SINCE := $(SINCE)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 8
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 8
 
 unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough and not exhaustive" tests/unit tests/providers/*/unit
@@ -124,7 +124,8 @@ docs: setup
 reference: setup
 	@$(BIN)/python -m sandbox.bootstrap.reference
 
-# pytest ends after 45 minutes at the latest.
+# pytest ends after 45 minutes at the latest. Paused and dead processes let a quarter of two cores idle beside four workers.
+test-faults: WORKERS = 6
 test-faults: classes
 	@$(PYTEST) -m "exhaustive or drawn" --session-timeout 2700
 
