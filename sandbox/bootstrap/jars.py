@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -157,16 +158,25 @@ def relock(state: Path) -> None:
         path.write_text("\n".join(text) + "\n")
 
 
+def parts(jars: Iterable[Jar]) -> list[tuple[str, list[Jar]]]:
+    """Divide jars among processes of Ivy, each with the name of its cache.
+
+    Of two revisions of a module, which two sets may have, a process would fetch the newer one only. Ivy remembers only
+    the first file of a module, and finds no other one in the same cache.
+    """
+    files = {(jar.organisation, jar.name, jar.revision, jar.classifier): jar for jar in jars}  # whatever sets have it
+    several = {jar.name for jar in files.values() if jar.classifier}
+    alone = [jar for _, jar in sorted(files.items()) if jar.name not in several]  # revisions stand side by side
+    revisions = Counter((jar.organisation, jar.name) for jar in alone)
+    processes = max([min(PROCESSES, -(-len(alone) // FEW)), *revisions.values()])
+    divided = [("jars", alone[number::processes]) for number in range(processes)]
+    return divided + [(f"jars-{jar.full_name}", [jar]) for jar in files.values() if jar.name in several]
+
+
 def _fetch(jars: list[Jar], state: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_made(state)) as scratch:
         running = []
-        # Ivy remembers only the first requested file of a module, and finds no other one in the same cache.
-        several = {jar.name for jar in jars if jar.classifier}
-        alone = [jar for jar in jars if jar.name not in several]
-        processes = min(PROCESSES, -(-len(alone) // FEW))
-        parts = [("jars", alone[number::processes]) for number in range(processes)]
-        parts += [(f"jars-{jar.full_name}", [jar]) for jar in jars if jar.name in several]
-        for number, (cache, part) in enumerate(parts):
+        for number, (cache, part) in enumerate(parts(jars)):
             module = _made(Path(scratch, f"part{number}")) / "ivy.xml"
             module.write_text(_module(part))
             pattern = f"{scratch}/[organisation]__[artifact]__[revision](__[classifier]).[ext]"
