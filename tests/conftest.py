@@ -114,6 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | N
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its counts to the process that prints them."""
+    gc.unfreeze()  # DuckDB's bindings list on standard error what the end of the interpreter does not collect
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["reached"] = dict(counts.REACHED)
