@@ -248,7 +248,7 @@ def _settings(dsn: str, folder: Path) -> dict[str, str]:
     """Return the settings of one session with both formats."""
     catalog = {"type": "jdbc", "warehouse": f"{folder}/warehouse", **jdbc_options(dsn)}
     return {
-        "spark.driver.extraClassPath": ":".join(f"{folder}/*" for folder in fetch_for_tests(STATE, *SINKS)),
+        "spark.driver.extraClassPath": ":".join(f"{jars}/*" for jars in fetch_for_tests(STATE, *SINKS)),
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
